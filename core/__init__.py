@@ -1,0 +1,1 @@
+"""Decisions and data: no I/O, no clock, no randomness, no trio."""

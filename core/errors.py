@@ -1,0 +1,251 @@
+"""Every error that Beeyard raises on purpose, sorted by who has to act.
+
+    ClusterError
+    ├── RequestError             the caller must change the request               → HTTP 4xx/501
+    │   ├── InvalidSpec     400  .field, .reason
+    │   ├── NotFound        404  .kind, .id
+    │   ├── Forbidden       403  .reason
+    │   ├── Conflict        409
+    │   │   ├── NameConflict     .kind, .name
+    │   │   └── OutOfSequence    .kind, .id, .version_seen, .version_now
+    │   └── Unsupported     501  .feature, .instead: a Docker feature that Beeyard does not have
+    ├── AllocationError          nothing wrong with the request, not now          → the task waits and says why
+    │   ├── PoolExhausted        .pool, .family
+    │   └── HookRefused          .hook, .scope ("node" | "everywhere"), .reason
+    ├── HostError                this machine failed us
+    │   ├── NetlinkError         .errno, .operation, .interface, .advice
+    │   ├── ExecutorError        .phase, .reason, .exit_code
+    │   └── DiskError            .operation, .path, .reason
+    ├── PeerError                the other side of a connection
+    │   ├── LocalProtocolError   we were about to break the protocol (our bug)
+    │   ├── RemoteProtocolError  they broke it
+    │   └── PeerRefused          they said no, with a reason
+    └── NotLeader                .leader: ask there
+
+Each class says in `retry` what a caller may do: "no", "later" or "elsewhere". The sentence is built once, in `__str__`,
+lower case and without a full stop. Programmer errors are assertions and no part of this tree.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Retry = Literal["no", "later", "elsewhere"]
+
+
+class ClusterError(Exception):
+    """Root of all errors raised on purpose. Subclasses carry fields; `str()` gives the sentence for a person."""
+
+    retry: ClassVar[Retry] = "no"
+
+
+class RequestError(ClusterError):
+    """The caller must change the request. `http_status` is what the API answers with."""
+
+    http_status: ClassVar[int] = 400
+
+
+class InvalidSpec(RequestError):
+    """A field of a request has a value that cannot work; `reason` says what would be right."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"invalid {self.field}: {self.reason}"
+
+
+class NotFound(RequestError):
+    """No object of this kind has this id or name."""
+
+    http_status = 404
+
+    def __init__(self, kind: str, object_id: str) -> None:
+        super().__init__(kind, object_id)
+        self.kind = kind
+        self.id = object_id
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id} not found"
+
+
+class Forbidden(RequestError):
+    """The request is understood and never allowed."""
+
+    http_status = 403
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Conflict(RequestError):
+    """The request contradicts what is stored now."""
+
+    http_status = 409
+
+
+class NameConflict(Conflict):
+    """The name is taken by another object of the same kind."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.kind} with name {self.name} already exists"
+
+
+class OutOfSequence(Conflict):
+    """The object changed since the caller read it: read again, then repeat the change."""
+
+    retry = "later"
+
+    def __init__(self, kind: str, object_id: str, version_seen: int, version_now: int) -> None:
+        super().__init__(kind, object_id, version_seen, version_now)
+        self.kind = kind
+        self.id = object_id
+        self.version_seen = version_seen
+        self.version_now = version_now
+
+    def __str__(self) -> str:
+        seen = f"version {self.version_seen} was given, {self.version_now} is stored"
+        return f"{self.kind} {self.id}: {seen}: update out of sequence"
+
+
+class Unsupported(RequestError):
+    """A Docker feature that Beeyard does not have; `instead` names what to use, when there is something."""
+
+    http_status = 501
+
+    def __init__(self, feature: str, instead: str = "") -> None:
+        super().__init__(feature, instead)
+        self.feature = feature
+        self.instead = instead
+
+    def __str__(self) -> str:
+        sentence = f"{self.feature} is not supported by beeyard"
+        return f"{sentence}: {self.instead}" if self.instead else sentence
+
+
+class AllocationError(ClusterError):
+    """Nothing is wrong with the request, but it cannot be served now: the task waits and says why."""
+
+    retry = "later"
+
+
+class PoolExhausted(AllocationError):
+    """No address is free in a pool; cooling addresses count as taken."""
+
+    def __init__(self, pool: str, family: int) -> None:
+        super().__init__(pool, family)
+        self.pool = pool
+        self.family = family
+
+    def __str__(self) -> str:
+        return f"no address left in pool {self.pool}"
+
+
+class HookRefused(AllocationError):
+    """An allocation hook said no, for this node ("node") or for the subject wherever it goes ("everywhere")."""
+
+    def __init__(self, hook: str, scope: Literal["node", "everywhere"], reason: str) -> None:
+        super().__init__(hook, scope, reason)
+        self.hook = hook
+        self.scope = scope
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.hook}: {self.reason}"
+
+
+class HostError(ClusterError):
+    """The machine this daemon runs on failed it."""
+
+
+class NetlinkError(HostError):
+    """The kernel refused a network operation; `advice` says what to do about it."""
+
+    def __init__(self, errno: int, operation: str, interface: str, advice: str) -> None:
+        super().__init__(errno, operation, interface, advice)
+        self.errno = errno
+        self.operation = operation
+        self.interface = interface
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.interface}: {self.advice}"
+
+
+class ExecutorError(HostError):
+    """A task could not be prepared, started or stopped."""
+
+    def __init__(self, phase: str, reason: str, exit_code: int | None = None) -> None:
+        super().__init__(phase, reason, exit_code)
+        self.phase = phase
+        self.reason = reason
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.phase}: {self.reason}"
+
+
+class DiskError(HostError):
+    """A file or the database could not be read or written durably."""
+
+    retry = "later"
+
+    def __init__(self, operation: str, path: str, reason: str) -> None:
+        super().__init__(operation, path, reason)
+        self.operation = operation
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot {self.operation} {self.path}: {self.reason}"
+
+
+class PeerError(ClusterError):
+    """Something about the other side of a connection."""
+
+    retry = "later"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class LocalProtocolError(PeerError):
+    """We were about to break the protocol: a bug of ours."""
+
+
+class RemoteProtocolError(PeerError):
+    """The other side broke the protocol: garbage, an oversized frame, a message out of turn."""
+
+
+class PeerRefused(PeerError):
+    """The other side understood and said no, for example to a join token."""
+
+    retry = "no"
+
+
+class NotLeader(ClusterError):
+    """This manager does not lead; `leader` is the address of the one that does, or empty."""
+
+    retry = "elsewhere"
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(leader)
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return f"this manager is not the leader; ask {self.leader}" if self.leader else "the cluster has no leader"

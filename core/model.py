@@ -1,0 +1,334 @@
+"""The stored objects: what users asked for, what exists, and what was given to whom.
+
+All are frozen `msgspec.Struct`s, so a snapshot is a reference and one definition serves store, wire and log. Change one
+with `msgspec.structs.replace`. Units: CPU in 1e-9 cores (`cpu_nano`), memory in bytes, durations in seconds (`*_s`),
+points in time in seconds since the Unix epoch by the manager's wall clock (`*_at_s`). Docker's names and units live in
+`manager/api` only. Which component may write which field of Node and Task is said beside the field.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from beeyard.core.states import Availability, NodeState, Role, TaskState
+
+# The kernel's resource columns, in this order.
+RESOURCES = ("cpu_nano", "memory_bytes")
+
+HOST_NETWORK_NAME = "host"
+# The predefined swarm-scope network that gives a task its host's own network; an id as Docker's are, but recognisable.
+HOST_NETWORK_ID = "host" + "0" * 21
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task reserves or a node has."""
+
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Ceilings that the executor enforces; 0 means none."""
+
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+    pids: int = 0
+
+
+class RestartCondition(enum.StrEnum):
+    """When a task that ended is replaced."""
+
+    NONE = "none"
+    ON_FAILURE = "on-failure"
+    ANY = "any"
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Replacement of tasks that ended by themselves."""
+
+    condition: RestartCondition = RestartCondition.ANY
+    delay_s: float = 5.0
+    max_attempts: int = 0  # per slot and spec version; 0: no limit
+    window_s: float = 0.0  # count only attempts of the last so many seconds; 0: all
+
+
+class UpdateOrder(enum.StrEnum):
+    """Whether a slot's old task stops before or after its new one runs."""
+
+    STOP_FIRST = "stop-first"
+    START_FIRST = "start-first"
+
+
+class FailureAction(enum.StrEnum):
+    """What an update does when too many of its tasks fail."""
+
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    ROLLBACK = "rollback"
+
+
+class UpdateConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a change of spec is rolled out over the slots."""
+
+    parallelism: int = 1  # slots at once; 0: all
+    delay_s: float = 0.0
+    failure_action: FailureAction = FailureAction.PAUSE
+    monitor_s: float = 5.0
+    max_failure_ratio: float = 0.0
+    order: UpdateOrder = UpdateOrder.STOP_FIRST
+
+
+class Platform(msgspec.Struct, frozen=True, kw_only=True):
+    """Architecture and operating system in Docker's names; "" matches any."""
+
+    architecture: str = ""
+    os: str = ""
+
+
+class HostPort(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A port of the node itself that a task occupies."""
+
+    protocol: str = "tcp"
+    port: int = 0
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What each task of a service runs, needs and may do."""
+
+    image: str = ""
+    command: tuple[str, ...] = ()  # Docker's Command (entry point)
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # "NAME=value"
+    user: str = ""  # "": the executor's unprivileged default
+    dir: str = ""
+    hostname: str = ""
+    container_labels: dict[str, str] = {}
+    stop_signal: str = "SIGTERM"
+    stop_grace_s: float = 10.0
+    reservations: Resources = Resources()
+    limits: Limits = Limits()
+    restart: RestartPolicy = RestartPolicy()
+    constraints: tuple[str, ...] = ()  # "node.labels.rack==r1"
+    platforms: tuple[Platform, ...] = ()
+    max_replicas_per_node: int = 0  # 0: no limit
+    network_ids: tuple[str, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    force_update: int = 0
+
+
+class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user asked a service to be. Mode: replicated, the only one so far."""
+
+    name: str
+    labels: dict[str, str] = {}
+    task: TaskSpec = TaskSpec()
+    replicas: int = 1
+    update: UpdateConfig | None = None  # None: the defaults, and not shown as set
+    rollback: UpdateConfig | None = None
+
+
+class UpdateState(enum.StrEnum):
+    """How far a rolling update is."""
+
+    UPDATING = "updating"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+
+
+class UpdateStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of the last change of a service's spec."""
+
+    state: UpdateState
+    started_at_s: float = 0.0
+    completed_at_s: float = 0.0
+    message: str = ""
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True, tag="service"):
+    """A number of equal tasks that the cluster keeps running."""
+
+    id: str
+    version: int = 0  # store index of the last write; 0: not stored yet. Set by the store alone, as the two times are
+    created_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    spec: ServiceSpec
+    spec_version: int = 1  # raised by one for each change of the spec other than `replicas`
+    previous_spec: ServiceSpec | None = None
+    update_status: UpdateStatus | None = None
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Something a hook reserved for one task: base of the tagged kinds below. Held until the task is terminal."""
+
+    id: str
+    hook: str
+
+
+class AddressGrant(Grant, frozen=True, kw_only=True, tag="address"):
+    """One task's place on one network: a link with an address of each family that its pool serves."""
+
+    network_id: str
+    network_name: str
+    pool_id: str  # id of the config-only network that the address came from, or of the network itself
+    pool_name: str
+    segment: str  # addresses are unique per segment
+    driver: str  # "macvlan" | "ipvlan"
+    mode: str = "bridge"
+    parent: str = ""  # interface of the host, "eth0" or "eth0.10"
+    addresses: tuple[str, ...] = ()  # with the subnet's prefix length: "10.77.0.64/24", "fd00::40/64"
+    gateways: tuple[str, ...] = ()  # at most one per family
+    mac: str = ""  # "": the kernel draws one
+    mtu: int = 0  # 0: the parent's
+    internal: bool = False  # no default route
+
+
+class NoteGrant(Grant, frozen=True, kw_only=True, tag="note"):
+    """A reservation that is only text, for hooks whose result the agent just passes on."""
+
+    data: dict[str, str] = {}
+
+
+AnyGrant = AddressGrant | NoteGrant
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What was last observed of a task. Written by the manager below ASSIGNED and for ORPHANED, else by its agent."""
+
+    state: TaskState = TaskState.NEW
+    message: str = ""
+    err: str = ""  # why it waits or failed, for a person
+    at_s: float = 0.0  # by the clock of the one who observed it
+    exit_code: int | None = None
+    pid: int = 0
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
+    """One run of one slot: placed once, never moved, never started again."""
+
+    id: str
+    version: int = 0
+    created_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    service_id: str
+    service_name: str
+    slot: int  # from 1
+    spec: TaskSpec  # orchestrator, at creation
+    spec_version: int = 1
+    desired_state: TaskState = TaskState.RUNNING  # orchestrator
+    status: TaskStatus = TaskStatus()
+    node_id: str = ""  # scheduler's commit
+    grants: tuple[AnyGrant, ...] = ()  # scheduler's commit; held while `holds_room`
+
+    @property
+    def holds_room(self) -> bool:
+        """Whether the task occupies its node: room and grants count until the *observed* state is terminal."""
+        return self.node_id != "" and not self.status.state.is_terminal
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface of a host as its agent reports it."""
+
+    name: str
+    mac: str = ""
+    mtu: int = 0
+    up: bool = False
+    addresses: tuple[str, ...] = ()  # with prefix length
+    child_kind: str = ""  # "macvlan" or "ipvlan" when links of that kind already sit on it; they exclude each other
+
+
+class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says about its host."""
+
+    hostname: str = ""
+    platform: Platform = Platform()
+    resources: Resources = Resources()
+    engine_version: str = ""
+    engine_labels: dict[str, str] = {}
+    images: tuple[str, ...] = ()  # images that its executors run; ("host",) for `process`
+    link_kinds: tuple[str, ...] = ()  # probed: what this kernel can create, e.g. ("macvlan",)
+    links: tuple[Link, ...] = ()
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator decides about a node."""
+
+    name: str = ""
+    labels: dict[str, str] = {}
+    role: Role = Role.WORKER
+    availability: Availability = Availability.ACTIVE
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the node can be reached. Written by the dispatcher."""
+
+    state: NodeState = NodeState.UNKNOWN
+    message: str = ""
+    address: str = ""  # as the manager saw it connect
+    since_s: float = 0.0
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
+    """A member of the cluster. Not the machine (host), and not a row of the kernel's table."""
+
+    id: str
+    version: int = 0
+    created_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    spec: NodeSpec = NodeSpec()  # operator, through the API
+    description: NodeDescription = NodeDescription()  # dispatcher, from its agent
+    status: NodeStatus = NodeStatus()  # dispatcher
+    certificate_serial: str = ""  # CA, at join and renewal: an older certificate of this node is refused
+
+
+class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One subnet of a network and which of its addresses may be handed out."""
+
+    subnet: str
+    ip_range: str = ""  # "": the whole subnet
+    gateway: str = ""  # "": none, and none is reserved
+    aux_addresses: dict[str, str] = {}  # in use by others; never handed out
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True, tag="network"):
+    """A network that services attach to, or (config_only) one pool of addresses that such networks draw from."""
+
+    id: str
+    version: int = 0
+    created_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    name: str
+    driver: str = ""  # "macvlan", "host"; "" when config_only
+    scope: str = "swarm"
+    config_only: bool = False
+    config_from: str = ""
+    ipam_driver: str = "default"
+    ipam: tuple[IPAMConfig, ...] = ()
+    options: dict[str, str] = {}  # parent, macvlan_mode, mtu (com.docker.network.driver.mtu)
+    labels: dict[str, str] = {}  # beeyard.config, beeyard.nodes, beeyard.segment
+    internal: bool = False
+    attachable: bool = False
+    enable_ipv6: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
+    """The one record of the cluster itself, with its secrets. Its file is readable by the manager alone."""
+
+    id: str
+    version: int = 0
+    created_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    name: str = "default"
+    labels: dict[str, str] = {}
+    ca_certificate_pem: bytes = b""
+    ca_key_pem: bytes = b""
+    worker_secret: str = ""  # 25 base36 digits; the join token is made of it and the CA's digest
+    manager_secret: str = ""
+    manager_node_id: str = ""  # the node that is this manager's own host
+    heartbeat_s: float = 5.0
+    task_history_limit: int = 5
+    certificate_valid_s: float = 90 * 86400.0
+
+
+StoredObject = Cluster | Node | Network | Service | Task

@@ -1,0 +1,172 @@
+"""Every message between manager and agent, one tagged and versioned Struct each.
+
+Framing: a u32 big-endian length, then that many bytes of msgpack (see `runtime.frames`). Each message is an array whose
+first element is its tag; the number after the slash is raised when its meaning changes, and fields are only ever appended
+with a default, so old and new peers understand each other.
+
+Theory of operation
+-------------------
+*Joining* needs no certificate. The agent connects without checking the manager, asks for the CA (`CaRequest`), compares
+its digest with the one in the join token, hangs up, connects again trusting that CA alone, and sends `JoinRequest`.
+
+A *session* needs a certificate of the cluster's CA whose OU is a role and whose CN is the node id. The agent opens with
+`Hello`; the manager answers `Welcome`, then one complete `Assignments`, then incremental ones. Each set names the set it
+applies to; an agent that sees a gap sends `Resync` and gets a complete one. A node has one session: a newer one ends it.
+
+*Statuses* go up in `StatusReport`s with rising numbers; the manager answers `StatusAck` once they are durable, and until
+then the agent keeps them. *Heartbeats* are one-way. A *lease* is how long a shim keeps a link up without word from the
+manager: `LeaseRenewed` names the heartbeat that the manager has counted from, and the agent counts from the moment it
+*sent* that heartbeat, so that its end of the lease is never later than the manager's, whatever the network did.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from beeyard.core.model import AnyGrant, NodeDescription, TaskSpec, TaskStatus
+from beeyard.core.states import TaskState
+
+PROTOCOL_VERSION = 1
+# 16 MiB: a complete set of 10,000 assignments is about 5 MB; anything near this is garbage or an attack.
+FRAME_BYTES_MAX = 16 << 20
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Base of all messages: an array on the wire."""
+
+
+class CaRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="ca_request/1"):
+    """Agent → manager, on a connection without a certificate: which CA is this?"""
+
+
+class CaReply(_Message, frozen=True, kw_only=True, array_like=True, tag="ca_reply/1"):
+    """Manager → agent: the CA's certificate, to be checked against the token's digest."""
+
+    ca_certificate_pem: bytes
+
+
+class JoinRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="join_request/1"):
+    """Agent → manager, without a certificate: let me in."""
+
+    token: str
+    csr_pem: bytes
+    hostname: str
+    node_id: str = ""  # one that this host had before in the same cluster, to be kept when it is still free
+
+
+class RenewRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="renew_request/1"):
+    """Agent → manager, in a session: a fresh certificate for the same node."""
+
+    csr_pem: bytes
+
+
+class IdentityReply(_Message, frozen=True, kw_only=True, array_like=True, tag="identity_reply/1"):
+    """Manager → agent: the answer to JoinRequest and RenewRequest."""
+
+    node_id: str
+    certificate_pem: bytes
+    ca_certificate_pem: bytes
+
+
+class Refused(_Message, frozen=True, kw_only=True, array_like=True, tag="refused/1"):
+    """Manager → agent, before it hangs up: why. `retry`: whether trying again as it is can help."""
+
+    reason: str
+    retry: bool = False
+
+
+class Hello(_Message, frozen=True, kw_only=True, array_like=True, tag="hello/1"):
+    """Agent → manager: opens a session."""
+
+    protocol_version: int
+    description: NodeDescription
+
+
+class Welcome(_Message, frozen=True, kw_only=True, array_like=True, tag="welcome/1"):
+    """Manager → agent: the session is open."""
+
+    session_id: str
+    node_id: str
+    heartbeat_s: float
+    manager_addresses: tuple[str, ...] = ()  # to try when this one is gone
+
+
+class Heartbeat(_Message, frozen=True, kw_only=True, array_like=True, tag="heartbeat/1"):
+    """Agent → manager, one-way: still here. `number` rises by one within a session."""
+
+    number: int
+
+
+class LeaseRenewed(_Message, frozen=True, kw_only=True, array_like=True, tag="lease_renewed/1"):
+    """Manager → agent: leases count anew from the moment you sent this heartbeat."""
+
+    heartbeat_number: int
+
+
+class AssignedTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """All that an agent needs to know of one task."""
+
+    id: str
+    service_id: str
+    service_name: str
+    slot: int
+    spec: TaskSpec
+    desired_state: TaskState
+    grants: tuple[AnyGrant, ...] = ()
+    # State as the manager last stored it: an agent that lost its disk learns here what it must not start again.
+    state: TaskState = TaskState.ASSIGNED
+    # Seconds for which the shim keeps the task's links up without word from the manager; see `fence`.
+    lease_s: float = 86400.0
+    # Whether the shim also stops the task when the lease lapses (label beeyard.on-isolation=fence).
+    fence: bool = False
+    service_labels: dict[str, str] = {}
+
+
+class Assignments(_Message, frozen=True, kw_only=True, array_like=True, tag="assignments/1"):
+    """Manager → agent: what this node must run. A complete set removes every task that it does not name."""
+
+    complete: bool
+    applies_to: int  # number of the set that this one changes; 0 for a complete set
+    results_in: int
+    tasks: tuple[AssignedTask, ...] = ()
+    removed: tuple[str, ...] = ()  # task ids
+
+
+class Resync(_Message, frozen=True, kw_only=True, array_like=True, tag="resync/1"):
+    """Agent → manager: a set is missing, send a complete one."""
+
+    last_seen: int
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One task's newest status."""
+
+    task_id: str
+    status: TaskStatus
+
+
+class StatusReport(_Message, frozen=True, kw_only=True, array_like=True, tag="status_report/1"):
+    """Agent → manager: statuses of this node's tasks; those of one task come in order."""
+
+    number: int
+    reports: tuple[TaskReport, ...]
+
+
+class StatusAck(_Message, frozen=True, kw_only=True, array_like=True, tag="status_ack/1"):
+    """Manager → agent: every report up to this number is durable."""
+
+    number: int
+
+
+class DescriptionChanged(_Message, frozen=True, kw_only=True, array_like=True, tag="description/1"):
+    """Agent → manager: the host is not what it was (links, resources)."""
+
+    description: NodeDescription
+
+
+FromAgent = CaRequest | JoinRequest | RenewRequest | Hello | Heartbeat | Resync | StatusReport | DescriptionChanged
+FromManager = CaReply | IdentityReply | Refused | Welcome | LeaseRenewed | Assignments | StatusAck
+
+from_agent_decoder = msgspec.msgpack.Decoder(FromAgent)
+from_manager_decoder = msgspec.msgpack.Decoder(FromManager)
+encoder = msgspec.msgpack.Encoder()

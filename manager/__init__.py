@@ -1,0 +1,1 @@
+"""The manager: stores what users want, schedules, allocates, dispatches."""

@@ -1,0 +1,1 @@
+"""Kernel networking of one host over netlink; knows nothing of managers."""

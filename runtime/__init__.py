@@ -1,0 +1,1 @@
+"""Everything the outside world gives a daemon, twice: for real and simulated."""

@@ -1,0 +1,381 @@
+"""The ports: the full list of what is not deterministic about a machine, as Protocols.
+
+`manager.daemon.run(host, config)` and `agent.daemon.run(host, config)` get a `Host` and reach the outside world through it
+alone. Production passes `runtime.real.host()`, the simulator `world.host("m1")`; nothing else differs. Time is not a port:
+it is trio's own clock, which the simulator replaces. `Host.running` is where a paused machine is felt.
+
+Every implementation passes the conformance functions in `tests/support/conformance.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
+
+import msgspec
+import trio
+
+from beeyard.core.states import Role
+from beeyard.core.wire import AssignedTask
+
+T = TypeVar("T")
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side of a TLS 1.3 connection shows and believes. Empty bytes: shows none / believes anyone."""
+
+    certificate_pem: bytes = b""
+    key_pem: bytes = b""
+    ca_certificate_pem: bytes = b""
+
+
+class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """A verified certificate of the other side."""
+
+    node_id: str
+    role: Role
+    serial: str
+    not_after_s: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Connection:
+    """A connected byte stream and who is at the other end."""
+
+    stream: trio.abc.Stream
+    remote: str  # "tcp://10.0.0.7:41822" or "unix:"
+    peer: PeerCertificate | None = None  # None: TLS without a client certificate, or no TLS
+    peer_uid: int | None = None  # unix sockets only
+
+
+class Listener(Protocol):
+    """A bound address."""
+
+    @property
+    def address(self) -> str:
+        """Where it really listens: "tcp://10.0.0.7:2377", with the port that the kernel chose for port 0."""
+
+    async def serve(self, handler: Callable[[Connection], Awaitable[None]]) -> None:
+        """Run `handler` for each connection, handshake done, in a nursery of its own until cancelled.
+
+        A failing handshake (10 s bound, at most 64 at once) or handler ends that connection alone, is logged with the
+        reason, and never ends the listener. Streams are closed when their handler returns.
+        """
+
+    async def aclose(self) -> None: ...
+
+
+class Net(Protocol):
+    """Streams. Addresses: "tcp://HOST:PORT" (IPv6 in brackets) or "unix:///PATH"."""
+
+    async def listen(
+        self,
+        address: str,
+        credentials: Callable[[], Credentials] | None = None,
+        *,
+        socket_mode: int = 0o660,
+        socket_group: str = "",
+    ) -> Listener:
+        """Bind. With credentials it is TLS 1.3 and asks for a client certificate, which may be absent.
+
+        `credentials` is called for each handshake, so a renewed certificate or CA counts at once. A certificate that is
+        shown must be valid, unexpired and of the CA, else the handshake fails. For unix sockets `socket_mode` and
+        `socket_group` (kept as root's when the group does not exist) guard the file; a stale file is replaced, a file
+        that somebody listens on is an error.
+
+        Raises:
+            HostError: the address cannot be bound; names it and says why.
+        """
+
+    async def dial(
+        self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 10.0
+    ) -> Connection:
+        """Connect; with credentials TLS 1.3. Without a CA in them the server's certificate is not checked.
+
+        The name in a manager's certificate is not compared with the address (addresses move); its role must be manager.
+
+        Raises:
+            PeerError: cannot connect, or the certificate is not acceptable; the sentence names the address.
+        """
+
+
+# --- identities ------------------------------------------------------------------------------------------------------
+
+
+class Pki(Protocol):
+    """Keys and certificates. Synchronous: each call is well under 2 ms."""
+
+    def new_authority(self, organization: str, now_s: float) -> tuple[bytes, bytes]:
+        """A self-signed CA valid for 20 years: (certificate PEM, key PEM)."""
+
+    def new_request(self) -> tuple[bytes, bytes]:
+        """A fresh key and a certificate request for it: (CSR PEM, key PEM)."""
+
+    def sign(
+        self,
+        authority: tuple[bytes, bytes],
+        csr_pem: bytes,
+        *,
+        node_id: str,
+        role: Role,
+        organization: str,
+        now_s: float,
+        valid_s: float,
+    ) -> bytes:
+        """A node's certificate: CN = node id, OU = role, O = cluster id; back-dated by an hour.
+
+        Raises:
+            RemoteProtocolError: the request is not a valid CSR.
+        """
+
+    def inspect(self, certificate_pem: bytes) -> PeerCertificate:
+        """What a node's certificate says, unverified.
+
+        Raises:
+            RemoteProtocolError: it is not a certificate of a node.
+        """
+
+    def digest(self, ca_certificate_pem: bytes) -> str:
+        """SHA-256 of the CA's DER form as 50 base36 digits, as in a join token."""
+
+
+# --- disk ------------------------------------------------------------------------------------------------------------
+
+
+class Files(Protocol):
+    """Small files of a daemon. All paths are absolute. Errors are `DiskError`s."""
+
+    async def read(self, path: str) -> bytes | None:
+        """The content, or None when there is no such file."""
+
+    async def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Write whole and durably: after a crash there is the old content or the new, never a part. Makes parents."""
+
+    async def remove(self, path: str) -> None:
+        """Remove durably; a missing file is fine."""
+
+    async def list(self, directory: str) -> list[str]:
+        """File names in a directory, sorted; empty when it does not exist."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One stored object as bytes; `data` None says that it was deleted."""
+
+    index: int  # store index of this write
+    kind: str
+    id: str
+    data: bytes | None
+
+
+class Compacted(Exception):
+    """The log no longer reaches back to the index asked for: take a snapshot and start from there."""
+
+
+class Database(Protocol):
+    """The durable store below `manager.store`: one writer, whole batches, indices that only rise."""
+
+    async def load(self) -> tuple[int, list[Record]]:
+        """The last index and every live object, in order of index."""
+
+    async def commit(self, batch: Sequence[Record]) -> None:
+        """Append a batch, all or nothing; on return it survives a power cut. Not cancellable once begun.
+
+        Raises:
+            DiskError: nothing of it is stored.
+        """
+
+    async def changes(self, since: int) -> list[Record]:
+        """All writes with an index above `since`, in order, deletions included.
+
+        Raises:
+            Compacted: some of them are no longer kept (10,000 are).
+        """
+
+    async def aclose(self) -> None: ...
+
+
+# --- this host's kernel and tasks ------------------------------------------------------------------------------------
+
+
+class Netlink(Protocol):
+    """Route netlink of this host. `netns` is "" for the daemon's own namespace, else a path such as /proc/71/ns/net."""
+
+    async def request(self, message: bytes, netns: str = "") -> list[bytes]:
+        """Send one or more concatenated requests (each with NLM_F_ACK or a dump) and return the replies' messages.
+
+        Sequence numbers are filled in here. All or nothing is the caller's business: the requests run in order and the
+        first that fails ends the call.
+
+        Raises:
+            OSError: the kernel's errno for the request that failed; `strerror` holds its extended message if any.
+            FileNotFoundError: the namespace is gone.
+        """
+
+    async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
+        """Send one Ethernet frame from an interface in a namespace (gratuitous ARP, unsolicited NA)."""
+
+    def netns_fd(self, netns: str) -> AbstractAsyncContextManager[int]:
+        """A number that stands for the namespace in IFLA_NET_NS_FD, valid inside the context."""
+
+
+class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task's process ended."""
+
+    code: int  # 0..255; 128 + n when signal n killed it
+    signal: int = 0
+    reason: str = ""  # for a person, such as "killed: memory limit of 64 MiB reached"; "" for an ordinary end
+
+
+class Controller(Protocol):
+    """One task on this host, alive in a process of its own that outlives the agent.
+
+    Calls come in the order prepare, start, wait, stop, remove; after a restart of the agent `Executor.recover` gives a
+    controller that continues where the task is. Each is all or nothing under cancellation.
+    """
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def netns(self) -> str:
+        """The task's network namespace for `Netlink`, once prepared; "" when it uses its host's (`host` network)."""
+
+    @property
+    def phase(self) -> str:
+        """ "new", "prepared", "started" or "exited"."""
+
+    @property
+    def pid(self) -> int:
+        """The task's process on the host, 0 before it is started."""
+
+    async def prepare(self) -> None:
+        """Make namespaces, cgroup, work dir and shim; nothing of the task runs yet. Idempotent: yes.
+
+        Raises:
+            ExecutorError
+        """
+
+    async def start(self) -> None:
+        """Let the command run. Idempotent: yes.
+
+        Raises:
+            ExecutorError: such as a command that does not exist, by its name.
+        """
+
+    async def wait(self) -> ExitStatus:
+        """Return once the process has ended (also when it had before the call). Cancellable, may be called again."""
+
+    async def stop(self, *, links_first: bool = False) -> ExitStatus | None:
+        """Stop signal, the spec's grace, then SIGKILL for all its processes; None when it never started.
+
+        `links_first`: the links go down before the signal, because somebody else may already run in its place.
+        On return the links are down. Idempotent: yes.
+        """
+
+    async def links_down(self) -> None:
+        """Take every link of the task's namespace down for good: on return no address of it answers. Idempotent: yes."""
+
+    async def renew_lease(self, remaining_s: float) -> None:
+        """The shim keeps the links up for so long from now; when that passes it downs them (and stops the task if fenced)."""
+
+    async def remove(self) -> None:
+        """Drop namespaces, cgroup, work dir and shim; output is kept in the log directory. Idempotent: yes."""
+
+
+class Executor(Protocol):
+    """Runs the tasks of one kind of image."""
+
+    @property
+    def name(self) -> str: ...
+
+    def runs(self, image: str) -> bool:
+        """Whether a task with this image is for this executor."""
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """What a node advertises, e.g. ("host",)."""
+
+    async def recover(self) -> list[Controller]:
+        """Every task that is still on this host from earlier lives of the agent, found by the task id it carries."""
+
+    async def create(self, task: AssignedTask) -> Controller:
+        """A controller in phase "new"; touches nothing yet."""
+
+
+# --- the host --------------------------------------------------------------------------------------------------------
+
+
+class Host(Protocol):
+    """One machine, as a daemon sees it."""
+
+    @property
+    def hostname(self) -> str: ...
+
+    @property
+    def rng(self) -> random.Random:
+        """The only source of randomness."""
+
+    @property
+    def net(self) -> Net: ...
+
+    @property
+    def pki(self) -> Pki: ...
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def netlink(self) -> Netlink: ...
+
+    @property
+    def executors(self) -> Sequence[Executor]: ...
+
+    def wall_now_s(self) -> float:
+        """Seconds since the epoch by this machine's clock, which may be wrong or jump."""
+
+    def new_id(self) -> str:
+        """25 base36 digits, as Swarm's ids are."""
+
+    async def running(self) -> None:
+        """Return when this machine's CPU runs: at once in production; a paused simulated machine waits here."""
+
+    async def open_database(self, path: str) -> Database:
+        """Open or create.
+
+        Raises:
+            DiskError: not writable, not a database of this kind, or another process has it open.
+        """
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Run CPU- or disk-bound code off the trio thread (inline in the simulator)."""
+
+    def resources(self) -> tuple[int, int]:
+        """What this machine offers: (cpu in 1e-9 cores, memory in bytes)."""
+
+    def platform(self) -> tuple[str, str]:
+        """(architecture, operating system) in Docker's names, such as ("x86_64", "linux")."""
+
+
+__all__ = [
+    "Compacted",
+    "Connection",
+    "Controller",
+    "Credentials",
+    "Database",
+    "Executor",
+    "ExitStatus",
+    "Files",
+    "Host",
+    "Listener",
+    "Net",
+    "Netlink",
+    "PeerCertificate",
+    "Pki",
+    "Record",
+]

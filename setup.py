@@ -1,0 +1,41 @@
+"""The compiled kernel's extensions and their debug build; all other metadata is in pyproject.toml.
+
+CORE_DEBUG=1 turns on every check Cython has (bounds, wraparound, initialised, None), so that a wrong index in the kernel
+raises instead of reading past a column. The unit lane runs with both builds.
+"""
+
+import os
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("CORE_DEBUG") == "1"
+KERNEL_MODULES = ("node_table", "filters", "packing")
+
+extensions = [
+    Extension(
+        f"beeyard.core.{module}",
+        [f"src/beeyard/core/{module}.pyx"],
+        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0"],
+    )
+    for module in KERNEL_MODULES
+    if os.path.exists(f"src/beeyard/core/{module}.pyx")
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["src"],
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": DEBUG,
+            "initializedcheck": DEBUG,
+            "nonecheck": DEBUG,
+            "cdivision": not DEBUG,
+        },
+    )
+    if extensions
+    else []
+)
