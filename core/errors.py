@@ -60,7 +60,7 @@ class InvalidSpec(RequestError):
 class NotFound(RequestError):
     """No object of this kind has this id or name."""
 
-    http_status = 404
+    http_status: ClassVar[int] = 404
 
     def __init__(self, kind: str, object_id: str) -> None:
         super().__init__(kind, object_id)
@@ -74,7 +74,7 @@ class NotFound(RequestError):
 class Forbidden(RequestError):
     """The request is understood and never allowed."""
 
-    http_status = 403
+    http_status: ClassVar[int] = 403
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -87,7 +87,7 @@ class Forbidden(RequestError):
 class Conflict(RequestError):
     """The request contradicts what is stored now."""
 
-    http_status = 409
+    http_status: ClassVar[int] = 409
 
 
 class NameConflict(Conflict):
@@ -105,7 +105,7 @@ class NameConflict(Conflict):
 class OutOfSequence(Conflict):
     """The object changed since the caller read it: read again, then repeat the change."""
 
-    retry = "later"
+    retry: ClassVar[Retry] = "later"
 
     def __init__(self, kind: str, object_id: str, version_seen: int, version_now: int) -> None:
         super().__init__(kind, object_id, version_seen, version_now)
@@ -122,7 +122,7 @@ class OutOfSequence(Conflict):
 class Unsupported(RequestError):
     """A Docker feature that Beeyard does not have; `instead` names what to use, when there is something."""
 
-    http_status = 501
+    http_status: ClassVar[int] = 501
 
     def __init__(self, feature: str, instead: str = "") -> None:
         super().__init__(feature, instead)
@@ -137,7 +137,7 @@ class Unsupported(RequestError):
 class AllocationError(ClusterError):
     """Nothing is wrong with the request, but it cannot be served now: the task waits and says why."""
 
-    retry = "later"
+    retry: ClassVar[Retry] = "later"
 
 
 class PoolExhausted(AllocationError):
@@ -199,7 +199,7 @@ class ExecutorError(HostError):
 class DiskError(HostError):
     """A file or the database could not be read or written durably."""
 
-    retry = "later"
+    retry: ClassVar[Retry] = "later"
 
     def __init__(self, operation: str, path: str, reason: str) -> None:
         super().__init__(operation, path, reason)
@@ -214,7 +214,7 @@ class DiskError(HostError):
 class PeerError(ClusterError):
     """Something about the other side of a connection."""
 
-    retry = "later"
+    retry: ClassVar[Retry] = "later"
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -235,13 +235,13 @@ class RemoteProtocolError(PeerError):
 class PeerRefused(PeerError):
     """The other side understood and said no, for example to a join token."""
 
-    retry = "no"
+    retry: ClassVar[Retry] = "no"
 
 
 class NotLeader(ClusterError):
     """This manager does not lead; `leader` is the address of the one that does, or empty."""
 
-    retry = "elsewhere"
+    retry: ClassVar[Retry] = "elsewhere"
 
     def __init__(self, leader: str) -> None:
         super().__init__(leader)
