@@ -1,0 +1,349 @@
+"""A whole cluster on this one machine: `./yard up`, `./yard down`, `./yard exec`.
+
+Host 1 runs the manager and an agent, the others an agent each. The daemons are the ones that run in production, with
+their ordinary flags; only the hosts are namespaces (see `deploy.lan`). State is kept under `/var/lib/beeyard/NAME`, one
+folder a daemon, process ids under `/run/beeyard/NAME`; `down` removes both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy.lan import Lan, run
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+# Two hosts share a rack, as in a small machine room: yard1 and yard2 are r1, yard3 is r2.
+HOSTS_PER_RACK = 2
+
+
+@dataclasses.dataclass
+class Daemon:
+    """A process of the cluster, found again by its pid and start time."""
+
+    name: str
+    pid: int
+    started: int  # field 22 of /proc/PID/stat: a pid that was taken over by somebody else has another
+
+    @classmethod
+    def of(cls, name: str, pid: int) -> Daemon:
+        return cls(name, pid, start_time(pid) or 0)
+
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.started
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+class UnixHTTPConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=10)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class YardCluster:
+    """The cluster called `name`, on the LAN `subnet`, with its Docker endpoint at `api_socket`."""
+
+    def __init__(
+        self,
+        name: str = "yard",
+        *,
+        subnet: str = "10.77.0.0/24",
+        subnet6: str = "fd77::/64",
+        api_socket: str = "/run/beeyard/docker.sock",
+    ) -> None:
+        self.name = name
+        self.lan = Lan(name, subnet, subnet6)
+        self.api_socket = api_socket
+        self.state = Path("/var/lib/beeyard") / name
+        self.run_dir = Path("/run/beeyard") / name
+        self.manager_address = f"tcp://{self.lan.address(1)}:2377"
+
+    # --- daemons ----------------------------------------------------------------------------------------------------
+
+    def daemons(self) -> dict[str, Daemon]:
+        """What was started and not stopped by us, by name; some may be dead."""
+        found = {}
+        for path in sorted(self.run_dir.glob("*.pid")):
+            with contextlib.suppress(ValueError, TypeError):
+                found[path.stem] = Daemon(**json.loads(path.read_text()))
+        return found
+
+    def _start(self, name: str, host: str, module: str, *flags: str) -> Daemon:
+        log = (self.state / f"{name}.log").open("ab")
+        process = subprocess.Popen(
+            [*Lan.enter(host, hostname=host), sys.executable, "-m", module, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        log.close()
+        daemon = Daemon.of(name, process.pid)
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        (self.run_dir / f"{name}.pid").write_text(json.dumps(dataclasses.asdict(daemon)))
+        return daemon
+
+    def start_manager(self) -> Daemon:
+        """Start the manager on host 1."""
+        return self._start(
+            "manager",
+            self.lan.host(1),
+            "beeyard.manager",
+            *("--state-dir", str(self.state / "manager")),
+            *("--listen", self.manager_address),
+            *("--api-socket", self.api_socket),
+        )
+
+    def start_agent(self, number: int) -> Daemon:
+        """Start the agent of host `number`; it joins when it has not done so before."""
+        host = self.lan.host(number)
+        return self._start(f"agent{number}", host, "beeyard.agent", *self.agent_flags(number))
+
+    def agent_flags(self, number: int) -> list[str]:
+        """The flags of the agent of host `number`."""
+        role = "Manager" if number == 1 else "Worker"
+        return [
+            *("--state-dir", str(self.state / f"agent{number}")),
+            *("--manager", self.manager_address),
+            *("--token", self.get("/swarm")["JoinTokens"][role]),
+        ]
+
+    def kill(self, name: str, signal_number: int = signal.SIGTERM) -> None:
+        """Send a daemon a signal and wait until it is gone.
+
+        Raises:
+            SystemExit: it does not go within 15 s.
+        """
+        daemon = self.daemons().get(name)
+        if daemon is not None and daemon.alive():
+            os.kill(daemon.pid, signal_number)
+            with contextlib.suppress(ChildProcessError):
+                self._reap(daemon)
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while daemon.alive():
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"{name} (pid {daemon.pid}) does not stop; see {self.state / name}.log")
+                time.sleep(0.05)
+        (self.run_dir / f"{name}.pid").unlink(missing_ok=True)
+
+    def _reap(self, daemon: Daemon) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while time.monotonic() < deadline and os.waitpid(daemon.pid, os.WNOHANG)[0] == 0:
+            time.sleep(0.02)
+
+    # --- API --------------------------------------------------------------------------------------------------------
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request to the Docker API.
+
+        Raises:
+            OSError: nobody answers.
+            RuntimeError: the answer is an error; says which.
+        """
+        connection = UnixHTTPConnection(self.api_socket)
+        try:
+            headers = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        answer = json.loads(content) if content.startswith((b"{", b"[", b'"')) else content.decode()
+        if response.status >= 400:
+            raise RuntimeError(answer["message"] if isinstance(answer, dict) else f"{path}: HTTP {response.status}")
+        return answer
+
+    def get(self, path: str) -> Any:
+        """One GET of the Docker API, see `call`."""
+        return self.call("GET", path)
+
+    def wait_for_api(self) -> None:
+        """Wait until the manager answers."""
+        with self._patience("the manager does not answer", "manager") as attempts:
+            for _ in attempts:
+                with contextlib.suppress(OSError):
+                    self.get("/_ping")
+                    return
+
+    def wait_for_nodes(self, n_nodes: int) -> None:
+        """Wait until so many nodes are ready."""
+        with self._patience(f"fewer than {n_nodes} nodes become ready", "agent1") as attempts:
+            for _ in attempts:
+                if sum(node["Status"]["State"] == "ready" for node in self.get("/nodes")) >= n_nodes:
+                    return
+
+    @contextlib.contextmanager
+    def _patience(self, complaint: str, log: str) -> Iterator[Iterator[int]]:
+        def attempts() -> Iterator[int]:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            number = 0
+            while time.monotonic() < deadline:
+                yield number
+                number += 1
+                dead = [name for name, daemon in self.daemons().items() if not daemon.alive()]
+                if dead:
+                    raise SystemExit(f"{dead[0]} has ended:\n{self.tail(dead[0])}")
+                time.sleep(0.1)
+            raise SystemExit(f"{complaint} within {START_TIMEOUT_S:.0f} s:\n{self.tail(log)}")
+
+        yield attempts()
+
+    def tail(self, name: str, n_lines: int = 15) -> str:
+        """The end of a daemon's log."""
+        path = self.state / f"{name}.log"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return "\n".join(f"  {line}" for line in lines[-n_lines:])
+
+    # --- whole ------------------------------------------------------------------------------------------------------
+
+    def is_up(self) -> bool:
+        """Whether every daemon that was started is alive."""
+        daemons = self.daemons()
+        return bool(daemons) and all(daemon.alive() for daemon in daemons.values())
+
+    def up(self, n_nodes: int) -> None:
+        """Start the cluster and return when all its nodes are ready and labelled."""
+        self.down()
+        for path in (self.state, self.run_dir):
+            path.mkdir(parents=True, exist_ok=True)
+        say(f"making {n_nodes} hosts on the LAN {self.lan.subnet}")
+        self.lan.up(n_nodes)
+        say("starting the manager")
+        self.start_manager()
+        self.wait_for_api()
+        say(f"starting {n_nodes} agents")
+        for number in range(1, n_nodes + 1):
+            self.start_agent(number)
+        self.wait_for_nodes(n_nodes)
+        self._label_racks()
+
+    def _label_racks(self) -> None:
+        for node in self.get("/nodes"):
+            number = int(node["Description"]["Hostname"].removeprefix(self.name))
+            spec = node["Spec"]
+            spec["Labels"] = {**(spec.get("Labels") or {}), "rack": f"r{(number - 1) // HOSTS_PER_RACK + 1}"}
+            self.call("POST", f"/nodes/{node['ID']}/update?version={node['Version']['Index']}", spec)
+
+    def down(self) -> None:
+        """Stop all daemons and tasks and remove what they made. Nothing there: nothing to do."""
+        for name in self.daemons():
+            self.kill(name)
+        for directory in sorted(self.state.glob("agent*")):
+            if directory.is_dir():
+                run(sys.executable, "-m", "beeyard.agent", "--purge", "--state-dir", str(directory))
+        self.lan.down()
+        for path in (self.state, self.run_dir):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    """Tell the user what is happening."""
+    print(f"yard: {text}", flush=True)
+
+
+def introduce(cluster: YardCluster) -> None:
+    """Print the endpoint and what to try."""
+    print(
+        f"""
+The cluster is up. Its Docker endpoint:
+
+    export DOCKER_HOST=unix://{cluster.api_socket}
+
+Try:
+
+    docker node ls
+    docker service create --name hello --replicas 3 host sleep 1d
+    docker service ps hello
+
+Logs are in {cluster.state}; `./yard exec lan ping {cluster.lan.address(1)}` is a look from outside; `./yard down` ends it.
+""",
+        flush=True,
+    )
+
+
+def command_up(cluster: YardCluster, n_nodes: int, *, detach: bool) -> None:
+    """`./yard up`."""
+    if cluster.is_up():
+        say("the cluster is up already")
+    else:
+        try:
+            cluster.up(n_nodes)
+        except BaseException:
+            say("something went wrong; removing what was made")
+            shutil.copytree(cluster.state, f"/tmp/{cluster.name}-failed-logs", dirs_exist_ok=True, ignore=_only_logs)
+            cluster.down()
+            raise
+    introduce(cluster)
+    if not detach:
+        say("Ctrl-C ends the cluster")
+        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+        cluster.down()
+        say("the cluster is down")
+
+
+def _only_logs(directory: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".log")]
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point of the three commands."""
+    parser = argparse.ArgumentParser(prog="./yard")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start the cluster")
+    up.add_argument("--nodes", type=int, default=3, choices=range(1, 101), metavar="N", help="1 to 100, default 3")
+    up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
+    commands.add_parser("down", help="stop the cluster")
+    execute = commands.add_parser("exec", help="run a command on a host of the cluster")
+    execute.add_argument("host", help="yard1, yard2, ... or lan for the outside")
+    execute.add_argument("argv", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+
+    cluster = YardCluster()
+    if options.command == "up":
+        command_up(cluster, options.nodes, detach=options.detach)
+    elif options.command == "down":
+        cluster.down()
+        say("the cluster is down")
+    else:
+        name = cluster.lan.outside if options.host == "lan" else options.host
+        if name not in cluster.lan.names():
+            raise SystemExit(f"there is no host '{options.host}'; there are: lan {' '.join(cluster.lan.names()[1:])}")
+        command = [*Lan.enter(name), *(options.argv or ["sh"])]
+        os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
