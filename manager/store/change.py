@@ -1,0 +1,109 @@
+"""What readers of the store are told: each durable write once and in order, or just that something changed."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+import trio
+
+from beeyard.core.model import StoredObject
+from beeyard.runtime.host import Compacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from beeyard.manager.store.store import Store
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One write: `old` is None for a creation, `new` for a deletion. In history read back `old` is not known: None."""
+
+    kind: str
+    id: str
+    old: StoredObject | None
+    new: StoredObject | None
+    index: int
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """All that changed since the last wake, one entry an object: from its first old to its last new."""
+
+    changes: list[Change]
+
+
+class Wakeups:
+    """An async iterator that wakes its reader after durable writes of some kinds; coalesces while nobody waits.
+
+    Level-triggered: the reader should look at the store, which may be ahead of the wake but never behind it.
+    """
+
+    def __init__(self, kinds: frozenset[str], leave: Callable[[Wakeups], None]) -> None:
+        self._kinds = kinds
+        self._leave = leave
+        self._pending: dict[tuple[str, str], Change] = {}
+        self._event = trio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._leave(self)
+
+    def __aiter__(self) -> Wakeups:
+        return self
+
+    async def __anext__(self) -> Wake:
+        await self._event.wait()
+        return self.take_nowait()
+
+    def take_nowait(self) -> Wake:
+        """What is pending, which may be nothing."""
+        changes = list(self._pending.values())
+        self._pending.clear()
+        self._event = trio.Event()
+        return Wake(changes)
+
+    def offer(self, changes: list[Change]) -> None:
+        """Told by the store after each durable group."""
+        for change in changes:
+            if change.kind not in self._kinds:
+                continue
+            key = (change.kind, change.id)
+            earlier = self._pending.get(key)
+            self._pending[key] = msgspec.structs.replace(change, old=earlier.old) if earlier else change
+        if self._pending:
+            self._event.set()
+
+
+class Watch:
+    """An async iterator over every durable write after an index, in order, none left out.
+
+    It holds no place in the store, so it may simply be dropped. A reader that is slow reads what it missed from the database.
+
+    Raises (from iteration):
+        Compacted: the log no longer reaches back to where this reader is.
+    """
+
+    def __init__(self, store: Store, position: int) -> None:
+        self._store = store
+        self._position = position
+        self._buffer: list[Change] = []
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Change:
+        while not self._buffer:
+            if self._position > self._store.index:
+                raise Compacted(f"index {self._position} was never written; the last is {self._store.index}")
+            if self._position == self._store.index:
+                await self._store.wait_past(self._position)
+            self._buffer = await self._store.history(self._position)
+            self._buffer.reverse()
+        change = self._buffer.pop()
+        self._position = change.index
+        return change
