@@ -4,6 +4,8 @@
     ├── RequestError             the caller must change the request               → HTTP 4xx/501
     │   ├── InvalidSpec     400  .field, .reason
     │   ├── NotFound        404  .kind, .id
+    │   ├── Ambiguous       400  .kind, .id, .n_matches
+    │   ├── FailedPrecondition 400 .reason: right in itself, but not as the cluster is now
     │   ├── Forbidden       403  .reason
     │   ├── Conflict        409
     │   │   ├── NameConflict     .kind, .name
@@ -69,6 +71,30 @@ class NotFound(RequestError):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id} not found"
+
+
+class Ambiguous(RequestError):
+    """Several objects of this kind have this name or id prefix: the caller must give an id."""
+
+    def __init__(self, kind: str, object_id: str, n_matches: int) -> None:
+        super().__init__(kind, object_id, n_matches)
+        self.kind = kind
+        self.id = object_id
+        self.n_matches = n_matches
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id} is ambiguous ({self.n_matches} matches found)"
+
+
+class FailedPrecondition(RequestError):
+    """Nothing is wrong with the request itself, but something in the cluster has to change first."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class Forbidden(RequestError):
