@@ -1,0 +1,100 @@
+"""The real machine: what production passes to a daemon."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import trio
+
+from beeyard.runtime.host import Database, Executor, Files, Net, Netlink, Pki
+from beeyard.runtime.identifier import new_id
+from beeyard.runtime.pki import RealPki
+from beeyard.runtime.real_files import RealFiles
+from beeyard.runtime.real_net import RealNet
+from beeyard.runtime.sqlite_database import SqliteDatabase
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class RealHost:
+    """`Host` of this machine. Made by `host`."""
+
+    hostname: str
+    rng: random.Random
+    net: Net
+    pki: Pki
+    files: Files
+    netlink: Netlink
+    executors: Sequence[Executor]
+
+    def wall_now_s(self) -> float:
+        """See `Host.wall_now_s`."""
+        return time.time()
+
+    def new_id(self) -> str:
+        """See `Host.new_id`."""
+        return new_id(self.rng)
+
+    async def running(self) -> None:
+        """See `Host.running`: whoever asks runs."""
+        await trio.lowlevel.checkpoint()
+
+    async def open_database(self, path: str) -> Database:
+        """See `Host.open_database`."""
+        return await SqliteDatabase.open(path)
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """See `Host.run_blocking`. Cancellation: a function that has begun is waited for."""
+        return await trio.to_thread.run_sync(function)
+
+    def resources(self) -> tuple[int, int]:
+        """See `Host.resources`: the CPUs this process may use, and all memory of the machine."""
+        n_cpus = len(os.sched_getaffinity(0))
+        return n_cpus * 1_000_000_000, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def platform(self) -> tuple[str, str]:
+        """See `Host.platform`."""
+        return os.uname().machine, "linux"
+
+
+def host(
+    *,
+    executors: Sequence[Executor] = (),
+    rng: random.Random | None = None,
+    netlink: Netlink | None = None,
+    hostname: str = "",
+) -> RealHost:
+    """This machine.
+
+    Args:
+        executors: what runs tasks here, in order of preference; an agent's entry point makes them.
+        rng: None: the operating system's own randomness, good enough for secrets.
+        netlink: None: this machine's kernel.
+        hostname: "": the machine's own.
+    """
+    return RealHost(
+        hostname=hostname or socket.gethostname(),
+        rng=rng or random.SystemRandom(),
+        net=RealNet(),
+        pki=RealPki(),
+        files=RealFiles(),
+        netlink=netlink or _kernel(),
+        executors=tuple(executors),
+    )
+
+
+def _kernel() -> Netlink:
+    # Imported here: a manager on a machine without rights on the network never touches it.
+    from beeyard.runtime.real_netlink import RealNetlink
+
+    return RealNetlink()
+
+
+__all__ = ["RealHost", "host"]

@@ -1,0 +1,221 @@
+"""The durable store on SQLite: write-ahead log, synchronous=FULL, one writer.
+
+Theory of operation
+-------------------
+All calls go through one worker at a time, so a batch is one transaction and one fsync. `object` holds what is alive, `log`
+the last 10,000 writes in order for watchers that resume; `meta` holds the last index and how far the log was cut.
+
+The connection holds SQLite's exclusive lock from opening to closing, so a second process is refused at once and the shared
+memory file is not needed. The lock is the kernel's and ends with the process, however it ends.
+
+A commit that fails for lack of room is rolled back and nothing of it is stored; later ones work once there is room. When an
+*fsync* fails, nobody can say what is on the disk (the kernel drops the pages it could not write), so the database refuses
+everything from then on and the daemon has to start anew from what the disk really holds.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import trio
+
+from beeyard.core.errors import DiskError
+from beeyard.runtime.host import Compacted, Record
+from beeyard.runtime.real_files import disk_error, make_directories, sync_directory
+
+T = TypeVar("T")
+
+# "BeeY" as an SQLite application id: tells our files from other programs' databases.
+APPLICATION_ID = 0x42656559
+FORMAT_VERSION = 1
+# Watchers of a few minutes ago can resume at thousands of writes a minute; about 5 MB.
+LOG_RECORDS_MAX = 10_000
+
+_SCHEMA = """
+create table object(kind text, id text, idx integer not null, data blob not null, primary key(kind, id)) without rowid;
+create table log(position integer primary key, idx integer not null, kind text not null, id text not null, data blob);
+create index log_idx on log(idx);
+create table meta(name text primary key, value integer not null) without rowid;
+insert into meta values('index', 0), ('compacted', 0);
+"""
+
+
+class SqliteDatabase:
+    """`Database` in one file. Made by `open`."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection, *, log_records_max: int = LOG_RECORDS_MAX) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = connection
+        self._log_records_max = log_records_max
+        self._worker = trio.CapacityLimiter(1)
+        self._failed = ""
+        self._index: int = connection.execute("select value from meta where name='index'").fetchone()[0]
+
+    @classmethod
+    async def open(cls, path: str, *, log_records_max: int = LOG_RECORDS_MAX) -> SqliteDatabase:
+        """Open or create; see `Host.open_database`."""
+        connection = await trio.to_thread.run_sync(_connect, path)
+        return cls(path, connection, log_records_max=log_records_max)
+
+    async def load(self) -> tuple[int, list[Record]]:
+        """See `Database.load`."""
+        return await self._run("read", _load)
+
+    async def commit(self, batch: Sequence[Record]) -> None:
+        """See `Database.commit`. Indices rise within a batch and from batch to batch."""
+        batch = list(batch)
+        await self._run("write", lambda connection: self._commit(connection, batch))
+
+    async def changes(self, since: int) -> list[Record]:
+        """See `Database.changes`."""
+        return await self._run("read", lambda connection: _changes(connection, since))
+
+    async def aclose(self) -> None:
+        """Close and give the lock back. Idempotent: yes."""
+        with trio.CancelScope(shield=True):
+            async with self._worker:
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    await trio.to_thread.run_sync(connection.close)
+
+    async def _run(self, operation: str, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Run one job alone, off the trio thread; an error of SQLite becomes a DiskError."""
+        async with self._worker:
+            if self._connection is None:
+                raise DiskError(operation, self._path, "it is closed")
+            if self._failed:
+                raise DiskError(operation, self._path, self._failed)
+            connection = self._connection
+            try:
+                return await trio.to_thread.run_sync(job, connection)
+            except sqlite3.Error as error:
+                if _is_sync_failure(error):
+                    self._failed = "the disk failed to sync; restart the daemon to read what it holds"
+                raise DiskError(operation, self._path, self._failed or _reason(error)) from error
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[Record]) -> None:
+        index = self._index
+        for record in batch:
+            assert record.index > index, f"index {record.index} does not rise above {index}"
+            index = record.index
+        if not batch:
+            return
+        connection.execute("begin immediate")
+        try:
+            _write(connection, batch)
+            self._cut_log(connection)
+            connection.execute("update meta set value=? where name='index'", (index,))
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:  # SQLite has already rolled back after some errors
+                connection.execute("rollback")
+            raise
+        self._index = index
+
+    def _cut_log(self, connection: sqlite3.Connection) -> None:
+        """Drop the oldest records of the log and remember how far it was cut."""
+        last = connection.execute("select max(position) from log").fetchone()[0]
+        cut = last - self._log_records_max
+        compacted = connection.execute("select max(idx) from log where position<=?", (cut,)).fetchone()[0]
+        if compacted is not None:
+            connection.execute("delete from log where position<=?", (cut,))
+            connection.execute("update meta set value=? where name='compacted'", (compacted,))
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """Open or create the file, take the lock, check that it is ours."""
+    try:
+        make_directories(os.path.dirname(path))
+        # Made here rather than by SQLite so that it is never readable by others: it holds the cluster's CA key.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise disk_error("open", path, error) from error
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        # Before the first read: this mode decides whether a shared memory file is made.
+        connection.execute("pragma locking_mode=exclusive")
+        _check_kind(connection, path)
+        for pragma in ("journal_mode=wal", "synchronous=full", "wal_autocheckpoint=2000", "trusted_schema=off"):
+            connection.execute(f"pragma {pragma}")
+        _create_or_lock(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise DiskError("open", path, _reason(error)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_kind(connection: sqlite3.Connection, path: str) -> None:
+    tables = connection.execute("select count(*) from sqlite_master").fetchone()[0]
+    application_id = connection.execute("pragma application_id").fetchone()[0]
+    version = connection.execute("pragma user_version").fetchone()[0]
+    if tables and application_id != APPLICATION_ID:
+        raise DiskError("open", path, "it is a database of another program")
+    if tables and version != FORMAT_VERSION:
+        raise DiskError("open", path, f"its format is {version}, this program knows {FORMAT_VERSION}")
+
+
+def _create_or_lock(connection: sqlite3.Connection) -> None:
+    """Write once, which takes the exclusive lock, and make the tables when the file is new."""
+    connection.execute("begin immediate")
+    if connection.execute("select count(*) from sqlite_master").fetchone()[0] == 0:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"pragma application_id={APPLICATION_ID}")
+        connection.execute(f"pragma user_version={FORMAT_VERSION}")
+    else:
+        connection.execute("update meta set value=value where name='index'")
+    connection.execute("commit")
+
+
+def _write(connection: sqlite3.Connection, batch: list[Record]) -> None:
+    newest = {(record.kind, record.id): record for record in batch}
+    connection.executemany(
+        "insert or replace into object(kind, id, idx, data) values(?, ?, ?, ?)",
+        [(r.kind, r.id, r.index, r.data) for r in newest.values() if r.data is not None],
+    )
+    connection.executemany(
+        "delete from object where kind=? and id=?", [(r.kind, r.id) for r in newest.values() if r.data is None]
+    )
+    connection.executemany(
+        "insert into log(idx, kind, id, data) values(?, ?, ?, ?)", [(r.index, r.kind, r.id, r.data) for r in batch]
+    )
+
+
+def _load(connection: sqlite3.Connection) -> tuple[int, list[Record]]:
+    index = connection.execute("select value from meta where name='index'").fetchone()[0]
+    rows = connection.execute("select idx, kind, id, data from object order by idx")
+    return index, [Record(index=row[0], kind=row[1], id=row[2], data=row[3]) for row in rows]
+
+
+def _changes(connection: sqlite3.Connection, since: int) -> list[Record]:
+    compacted = connection.execute("select value from meta where name='compacted'").fetchone()[0]
+    if since < compacted:
+        raise Compacted(f"changes up to {compacted} are no longer kept, {since} was asked for")
+    rows = connection.execute("select idx, kind, id, data from log where idx>? order by position", (since,))
+    return [Record(index=row[0], kind=row[1], id=row[2], data=row[3]) for row in rows]
+
+
+def _is_sync_failure(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorname", "") in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC")
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """A person's words for what SQLite says."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "another process has it open"
+    if name == "SQLITE_FULL":
+        return "the disk is full"
+    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+        return f"it is not a database or it is damaged ({error})"
+    return str(error)
+
+
+__all__ = ["LOG_RECORDS_MAX", "SqliteDatabase"]

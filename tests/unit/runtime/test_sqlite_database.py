@@ -1,0 +1,120 @@
+"""The durable store on SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beeyard.core.errors import DiskError
+from beeyard.runtime.sqlite_database import SqliteDatabase
+from tests.support.conformance import a_record, check_database
+
+
+async def test_sqlite_database_conforms(tmp_path: Path) -> None:
+    """SQLite keeps what `Database` promises."""
+    await check_database(lambda: SqliteDatabase.open(str(tmp_path / "new" / "store.db")))
+
+
+async def test_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """The file and its log hold the key of the CA."""
+    old = os.umask(0)
+    try:
+        database = await SqliteDatabase.open(str(tmp_path / "store.db"))
+        await database.commit([a_record(1)])
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        await database.aclose()
+    finally:
+        os.umask(old)
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600}
+
+
+async def test_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    """Two managers on one store would destroy it; a killed one gives it free at once."""
+    path = str(tmp_path / "store.db")
+    program = (
+        "import sys, trio\n"
+        "from beeyard.runtime.sqlite_database import SqliteDatabase\n"
+        "from beeyard.runtime.host import Record\n"
+        "async def main():\n"
+        f"    database = await SqliteDatabase.open({path!r})\n"
+        "    await database.commit([Record(index=1, kind='task', id='a', data=b'x')])\n"
+        "    print('open', flush=True)\n"
+        "    await trio.sleep_forever()\n"
+        "trio.run(main)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(DiskError, match="another process has it open"):
+            await SqliteDatabase.open(path)
+        other.kill()
+        other.wait()
+    database = await SqliteDatabase.open(path)
+    assert await database.load() == (1, [a_record(1)])
+    await database.aclose()
+
+
+@pytest.mark.parametrize("content", [b"", b"text" * 1000])
+async def test_file_of_another_kind_is_refused_untouched(tmp_path: Path, content: bytes) -> None:
+    """Somebody else's database or file is neither opened nor changed."""
+    path = tmp_path / "store.db"
+    if content:
+        path.write_bytes(content)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute("create table theirs(x)")
+        connection.close()
+        content = path.read_bytes()
+    with pytest.raises(DiskError, match=r"another program|not a database"):
+        await SqliteDatabase.open(str(path))
+    assert path.read_bytes() == content
+
+
+async def test_format_of_the_future_is_refused(tmp_path: Path) -> None:
+    """An older program does not guess what a newer one wrote."""
+    path = tmp_path / "store.db"
+    await (await SqliteDatabase.open(str(path))).aclose()
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma user_version=99")
+    connection.close()
+    with pytest.raises(DiskError, match="format is 99"):
+        await SqliteDatabase.open(str(path))
+
+
+async def test_failed_commit_stores_nothing_and_the_next_one_works(tmp_path: Path) -> None:
+    """A full database refuses the batch whole, and takes it once there is room."""
+    database = await SqliteDatabase.open(str(tmp_path / "store.db"))
+    await database.commit([a_record(1, "a", b"old")])
+    connection = database._connection
+    assert connection is not None
+    n_pages = connection.execute("pragma page_count").fetchone()[0]
+    connection.execute(f"pragma max_page_count={n_pages + 4}")
+    with pytest.raises(DiskError, match="the disk is full"):
+        await database.commit([a_record(2, "a", b"new"), a_record(3, "b", b"x" * 100_000)])
+    assert await database.load() == (1, [a_record(1, "a", b"old")])
+    assert await database.changes(1) == []
+    await database.commit([a_record(2, "c", b"small")])
+    connection.execute("pragma max_page_count=1000000")
+    await database.commit([a_record(3, "b", b"x" * 100_000)])
+    assert (await database.load())[0] == 3
+    await database.aclose()
+
+
+async def test_cancelled_commit_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A caller that gives up does not leave half a batch."""
+    import trio
+
+    database = await SqliteDatabase.open(str(tmp_path / "store.db"))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await database.commit([a_record(1, "a"), a_record(2, "b")])
+    index, records = await database.load()
+    assert (index, len(records)) in ((0, 0), (2, 2))
+    await database.commit([a_record(3, "c")])
+    await database.aclose()
