@@ -1,0 +1,380 @@
+"""Who has which address: reservation, release and counting over all pools of the cluster.
+
+Theory of operation
+-------------------
+A *pool* is one range of addresses per family. A *segment* is a stretch of LAN: an address is held at most once in it,
+whichever pools overlap there. Within a segment an address is, in this order of precedence,
+
+* *held* by a grant;
+* *fixed*, never handed out: gateway, auxiliary and reserved addresses of any pool of the segment, the network and broadcast
+  address of each IPv4 subnet (not /31 and /32: RFC 3021), the subnet-router anycast address of each IPv6 subnet (not /127 and
+  /128: RFC 6164), and the addresses that the nodes themselves have (`set_foreign`, in all segments);
+* *cooling*: released a short while ago, so that neighbours forget the old MAC before the address comes back;
+* or free.
+
+A pool's `total` leaves out what is fixed, so total = used + cooling + free. Ranges are never walked: each segment keeps
+sorted lists of the addresses that are *not* free, and counting and finding are bisections in them, also in an IPv6 /64.
+
+Addresses are handed out by next-fit: the search goes on behind the last one given and starts again at the range's begin.
+"""
+
+from __future__ import annotations
+
+import heapq
+import ipaddress
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from beeyard.core.errors import NotFound, PoolExhausted
+from beeyard.core.model import IPAMConfig
+
+# 30 s: an ARP entry lives 15 to 45 s by Linux' default (base_reachable_time 30 s, half to three halves of it).
+COOL_DOWN_S = 30.0
+
+_FREE, _COOLING, _FIXED, _HELD = range(4)
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What `AddressBook` has to know of a pool: at most one IPAM entry per family, validated by `pools.py`."""
+
+    pool_id: str
+    name: str
+    segment: str
+    ipam: tuple[IPAMConfig, ...]
+    reserved: tuple[str, ...] = ()  # more addresses that are never handed out
+
+
+class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of addresses, of the family with the fewest free: total = used + cooling + free."""
+
+    total: int
+    used: int
+    cooling: int
+    free: int
+
+
+class _Range:
+    """The addresses of one family that a pool hands out, and where the search goes on."""
+
+    __slots__ = ("cursor", "family", "first", "fixed", "last", "prefix_length")
+
+    def __init__(self, config: IPAMConfig, reserved: Iterable[str]) -> None:
+        subnet = ipaddress.ip_network(config.subnet)
+        span = ipaddress.ip_network(config.ip_range) if config.ip_range else subnet
+        self.family = subnet.version
+        self.prefix_length = subnet.prefixlen
+        self.first = int(span.network_address)
+        self.last = int(span.broadcast_address)
+        self.cursor = self.first
+        self.fixed = edge_addresses(subnet)
+        given = (config.gateway, *config.aux_addresses.values(), *reserved)
+        self.fixed |= {int(a) for a in map(ipaddress.ip_address, filter(None, given)) if a.version == self.family}
+
+    def text(self, address: int) -> str:
+        """An address as a link wants it, with the subnet's prefix length."""
+        return f"{_address(self.family, address)}/{self.prefix_length}"
+
+
+class _Space:
+    """One family of one segment: what is known about each address that is not free."""
+
+    def __init__(self, foreign: Counter[int]) -> None:
+        self._foreign = foreign  # shared by all spaces of the family
+        self.held: Counter[int] = Counter()
+        self.fixed: Counter[int] = Counter()  # by how many pools
+        self.ready_s: dict[int, float] = {}  # when a cooling address is free again
+        self._kind: dict[int, int] = {}
+        # Invariant: _taken is sorted and holds exactly the keys of _kind; the two below are its held and cooling parts.
+        self._taken: list[int] = []
+        self._sorted: dict[int, list[int]] = {_HELD: [], _COOLING: []}
+        self.refresh(foreign)
+
+    def refresh(self, addresses: Iterable[int]) -> None:
+        """Bring the sorted lists in line with what the tables say about these addresses."""
+        for address in addresses:
+            before, now = self._kind.get(address, _FREE), self._classify(address)
+            if before == now:
+                continue
+            if before in self._sorted:
+                _remove(self._sorted[before], address)
+            if now in self._sorted:
+                insort(self._sorted[now], address)
+            if now == _FREE:
+                del self._kind[address]
+                _remove(self._taken, address)
+                continue
+            self._kind[address] = now
+            if before == _FREE:
+                insort(self._taken, address)
+
+    def _classify(self, address: int) -> int:
+        if address in self.held:
+            return _HELD
+        if address in self.fixed or address in self._foreign:
+            return _FIXED
+        return _COOLING if address in self.ready_s else _FREE
+
+    def usage(self, first: int, last: int) -> PoolUsage:
+        """Counts within a range. O(log n) in the number of addresses that are not free."""
+        taken = _count(self._taken, first, last)
+        used = _count(self._sorted[_HELD], first, last)
+        cooling = _count(self._sorted[_COOLING], first, last)
+        size = last - first + 1
+        return PoolUsage(total=size - (taken - used - cooling), used=used, cooling=cooling, free=size - taken)
+
+    def find(self, span: _Range) -> int | None:
+        """The next free address of a range from its cursor on, going round once."""
+        start = span.cursor if span.first <= span.cursor <= span.last else span.first
+        found = self._first_free(start, span.last)
+        return self._first_free(span.first, start - 1) if found is None else found
+
+    def _first_free(self, start: int, last: int) -> int | None:
+        """The smallest free address within start..last: bisection for the end of the gapless run that begins at `start`."""
+        taken = self._taken
+        low = bisect_left(taken, start)
+        if low == len(taken) or taken[low] != start:
+            return start if start <= last else None
+        high = len(taken)
+        # Invariant: taken[low] - low == start - (its index); such equality holds along a gapless run and nowhere behind it.
+        base = start - low
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if taken[middle] - middle == base else (low, middle)
+        after = taken[low] + 1
+        return after if after <= last else None
+
+    def hold(self, addresses: Sequence[int]) -> None:
+        self.held.update(addresses)
+        self.refresh(addresses)
+
+    def give_up(self, address: int) -> bool:
+        """One holder less; True when there is none left. The caller refreshes."""
+        self.held[address] -= 1
+        if self.held[address] > 0:
+            return False
+        del self.held[address]
+        return True
+
+
+class _Grant(msgspec.Struct):
+    pool_id: str
+    segment: str
+    addresses: tuple[tuple[int, int], ...]  # (family, address)
+    texts: tuple[str, ...]
+
+
+class AddressBook:
+    """All pools and all grants of the cluster. Pure: times are passed in and only compared with each other."""
+
+    def __init__(self, cool_down_s: float = COOL_DOWN_S) -> None:
+        self._cool_down_s = cool_down_s
+        self._pools: dict[str, tuple[PoolSpec, tuple[_Range, ...]]] = {}
+        self._grants: dict[str, _Grant] = {}
+        self._foreign: dict[str, frozenset[tuple[int, int]]] = {}
+        self._foreign_count: dict[int, Counter[int]] = {4: Counter(), 6: Counter()}
+        self._spaces: dict[tuple[str, int], _Space] = {}
+        self._cooling: list[tuple[float, str, int, int]] = []  # heap of (ready_s, segment, family, address)
+
+    def set_pool(self, spec: PoolSpec) -> None:
+        """Add or change a pool. What is granted stays granted, also when it lies outside the new range or segment."""
+        before = self._pools.get(spec.pool_id)
+        ranges = tuple(_Range(config, spec.reserved) for config in spec.ipam)
+        assert len({span.family for span in ranges}) == len(ranges) > 0, f"pool {spec.name}: one subnet per family"
+        if before is not None:
+            cursors = {span.family: span.cursor for span in before[1]}
+            for span in ranges:
+                span.cursor = cursors.get(span.family, span.first)
+            self._unfix(*before)
+        self._pools[spec.pool_id] = (spec, ranges)
+        for span in ranges:
+            space = self._space(spec.segment, span.family)
+            space.fixed.update(span.fixed)
+            space.refresh(span.fixed)
+        if before is not None and before[0].segment != spec.segment:
+            self._move_grants(spec)
+
+    def remove_pool(self, pool_id: str) -> None:
+        """Forget a pool; what it granted stays held until released."""
+        before = self._pools.pop(pool_id, None)
+        if before is not None:
+            self._unfix(*before)
+
+    def set_foreign(self, owner: str, addresses: Iterable[str]) -> None:
+        """Replace the addresses that a node has itself (with or without prefix length); none of them is handed out."""
+        now = frozenset(_parse(text) for text in addresses)
+        before = self._foreign.pop(owner, frozenset())
+        if now:
+            self._foreign[owner] = now
+        for family, count in self._foreign_count.items():
+            gone = [address for f, address in before - now if f == family]
+            come = [address for f, address in now - before if f == family]
+            _decrease(count, gone)
+            count.update(come)
+            for (_, space_family), space in self._spaces.items():
+                if space_family == family:
+                    space.refresh([*gone, *come])
+
+    def reserve(self, pool_id: str, grant_id: str, now_s: float) -> tuple[str, ...]:
+        """Take one address of each family of a pool, all or nothing. Repeating a grant id gives the same addresses.
+
+        Raises:
+            PoolExhausted: no address of one family is free now.
+            NotFound: no such pool.
+        """
+        held = self._grants.get(grant_id)
+        if held is not None:
+            assert held.pool_id == pool_id, f"grant {grant_id} is of pool {held.pool_id}, not {pool_id}"
+            return held.texts
+        spec, ranges = self._pool(pool_id)
+        self._thaw(now_s)
+        found: list[tuple[_Range, int]] = []
+        for span in ranges:
+            address = self._space(spec.segment, span.family).find(span)
+            if address is None:
+                raise PoolExhausted(spec.name, span.family)
+            found.append((span, address))
+        for span, address in found:
+            span.cursor = address + 1
+        texts = tuple(span.text(address) for span, address in found)
+        self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts)
+        return texts
+
+    def restore(self, grant_id: str, pool_id: str, segment: str, addresses: Sequence[str]) -> None:
+        """Hold what was granted earlier, before anything new is reserved. Repeating it is fine.
+
+        Raises:
+            ValueError: another grant holds one of the addresses in this segment; nothing is held then.
+        """
+        parsed = tuple(_parse(text) for text in addresses)
+        before = self._grants.get(grant_id)
+        if before is not None:
+            if before.addresses != parsed:
+                raise ValueError(f"grant {grant_id} already holds {', '.join(before.texts)}")
+            return
+        for (family, address), text in zip(parsed, addresses, strict=True):
+            if address in self._space(segment, family).held:
+                raise ValueError(f"address {text} of grant {grant_id} is held by another grant in segment {segment}")
+        self._hold(grant_id, pool_id, segment, parsed, tuple(addresses))
+        for span in self._pools[pool_id][1] if pool_id in self._pools else ():
+            span.cursor = next((address + 1 for family, address in parsed if family == span.family), span.cursor)
+
+    def release(self, grant_id: str, now_s: float) -> None:
+        """Give a grant's addresses back; each rests for the cool-down. Idempotent."""
+        grant = self._grants.pop(grant_id, None)
+        for family, address in grant.addresses if grant is not None else ():
+            assert grant is not None
+            space = self._space(grant.segment, family)
+            if space.give_up(address) and self._cool_down_s > 0:
+                space.ready_s[address] = now_s + self._cool_down_s
+                heapq.heappush(self._cooling, (now_s + self._cool_down_s, grant.segment, family, address))
+            space.refresh((address,))
+
+    def usage(self, pool_id: str, now_s: float) -> PoolUsage:
+        """Counts of a pool at this time, of its family with the fewest free addresses. Raises NotFound."""
+        spec, ranges = self._pool(pool_id)
+        self._thaw(now_s)
+        by_family = [self._space(spec.segment, span.family).usage(span.first, span.last) for span in ranges]
+        return min(by_family, key=lambda usage: usage.free)
+
+    def next_ready_s(self, now_s: float) -> float | None:
+        """When the next cooling address is free again, or None when none is cooling."""
+        self._thaw(now_s)
+        return self._cooling[0][0] if self._cooling else None
+
+    def addresses_of(self, grant_id: str) -> tuple[str, ...]:
+        """What a grant holds, with prefix lengths; empty when there is no such grant."""
+        grant = self._grants.get(grant_id)
+        return grant.texts if grant is not None else ()
+
+    def grants(self) -> Iterator[str]:
+        """Ids of all grants that hold addresses, in the order they were made."""
+        return iter(self._grants)
+
+    def _pool(self, pool_id: str) -> tuple[PoolSpec, tuple[_Range, ...]]:
+        if pool_id not in self._pools:
+            raise NotFound("pool", pool_id)
+        return self._pools[pool_id]
+
+    def _space(self, segment: str, family: int) -> _Space:
+        key = (segment, family)
+        if key not in self._spaces:
+            self._spaces[key] = _Space(self._foreign_count[family])
+        return self._spaces[key]
+
+    def _hold(
+        self, grant_id: str, pool_id: str, segment: str, addresses: tuple[tuple[int, int], ...], texts: tuple[str, ...]
+    ) -> None:
+        self._grants[grant_id] = _Grant(pool_id, segment, addresses, texts)
+        for family, address in addresses:
+            self._space(segment, family).hold((address,))
+
+    def _unfix(self, spec: PoolSpec, ranges: Iterable[_Range]) -> None:
+        for span in ranges:
+            space = self._space(spec.segment, span.family)
+            _decrease(space.fixed, span.fixed)
+            space.refresh(span.fixed)
+
+    def _move_grants(self, spec: PoolSpec) -> None:
+        """Follow a pool into another segment. There an address may then be held twice; it is freed by the last release."""
+        for grant in self._grants.values():
+            if grant.pool_id != spec.pool_id or grant.segment == spec.segment:
+                continue
+            for family, address in grant.addresses:
+                old = self._space(grant.segment, family)
+                old.give_up(address)
+                old.refresh((address,))
+                self._space(spec.segment, family).hold((address,))
+            grant.segment = spec.segment
+
+    def _thaw(self, now_s: float) -> None:
+        """End the cool-down of all addresses whose time has come, and drop entries that are no longer true."""
+        while self._cooling:
+            ready_s, segment, family, address = self._cooling[0]
+            space = self._spaces[segment, family]
+            true = space.ready_s.get(address) == ready_s and address not in space.held
+            if true and ready_s > now_s:
+                return
+            heapq.heappop(self._cooling)
+            if space.ready_s.get(address) == ready_s:
+                del space.ready_s[address]
+                space.refresh((address,))
+
+
+def edge_addresses(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> set[int]:
+    """The addresses of a subnet that no host may have."""
+    if subnet.max_prefixlen - subnet.prefixlen < 2:
+        return set()
+    first = int(subnet.network_address)
+    return {first, int(subnet.broadcast_address)} if subnet.version == 4 else {first}
+
+
+def _address(family: int, number: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.IPv4Address(number) if family == 4 else ipaddress.IPv6Address(number)
+
+
+def _parse(text: str) -> tuple[int, int]:
+    interface = ipaddress.ip_interface(text.partition("%")[0] if "%" in text else text)
+    return interface.version, int(interface.ip)
+
+
+def _count(numbers: list[int], first: int, last: int) -> int:
+    return bisect_right(numbers, last) - bisect_left(numbers, first)
+
+
+def _remove(numbers: list[int], number: int) -> None:
+    index = bisect_left(numbers, number)
+    assert numbers[index] == number
+    del numbers[index]
+
+
+def _decrease(count: Counter[int], numbers: Iterable[int]) -> None:
+    for number in numbers:
+        count[number] -= 1
+        if count[number] <= 0:
+            del count[number]
+
+
+__all__ = ["COOL_DOWN_S", "AddressBook", "PoolSpec", "PoolUsage", "edge_addresses"]
