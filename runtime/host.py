@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -210,7 +210,7 @@ class Netlink(Protocol):
         """Send one or more concatenated requests (each with NLM_F_ACK or a dump) and return the replies' messages.
 
         Sequence numbers are filled in here. All or nothing is the caller's business: the requests run in order and the
-        first that fails ends the call.
+        first that fails ends the call. Cancellation: before anything is sent, or not at all.
 
         Raises:
             OSError: the kernel's errno for the request that failed; `strerror` holds its extended message if any.
@@ -220,8 +220,22 @@ class Netlink(Protocol):
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         """Send one Ethernet frame from an interface in a namespace (gratuitous ARP, unsolicited NA)."""
 
-    def netns_fd(self, netns: str) -> AbstractAsyncContextManager[int]:
-        """A number that stands for the namespace in IFLA_NET_NS_FD, valid inside the context."""
+    def netns_fd(
+        self, netns: str, *, settings: Mapping[str, str] = {}, frames: bool = False
+    ) -> AbstractAsyncContextManager[int]:
+        """A number that stands for the namespace in IFLA_NET_NS_FD, valid inside the context.
+
+        Inside it, calls for the same namespace cost less; outside, nothing keeps the namespace alive.
+
+        Args:
+            settings: files below /proc/sys/net of that namespace to write on entry, such as
+                {"ipv6/conf/default/accept_ra": "0"}; those that this kernel does not have are skipped.
+            frames: whether `send_frame` will be called inside, so that all is opened at once.
+
+        Raises:
+            FileNotFoundError: the namespace is gone.
+            OSError: it cannot be entered, or a setting cannot be written (`filename` names it).
+        """
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):

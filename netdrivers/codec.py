@@ -1,0 +1,214 @@
+"""Requests to the kernel's route netlink as bytes, and its replies as data. Pure.
+
+Each request asks for an acknowledgement or is a dump, as the `Netlink` port wants it; several may be concatenated.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+import msgspec
+
+from beeyard.runtime import netlink_format as nl
+
+_ACK = nl.NLM_F_REQUEST | nl.NLM_F_ACK
+_CREATE = _ACK | nl.NLM_F_CREATE | nl.NLM_F_EXCL
+_DUMP = nl.NLM_F_REQUEST | nl.NLM_F_DUMP
+_NO_STATISTICS = nl.u32(nl.IFLA_EXT_MASK, nl.RTEXT_FILTER_SKIP_STATS)
+# Never let the kernel make up IPv6 addresses for a link: what a link answers for is granted, and nothing else.
+_NO_OWN_ADDRESSES = nl.attribute(
+    nl.IFLA_AF_SPEC,
+    nl.attribute(nl.AF_INET6, nl.attribute(nl.IFLA_INET6_ADDR_GEN_MODE, bytes([nl.IN6_ADDR_GEN_MODE_NONE]))),
+)
+
+Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A link as the kernel describes it to one namespace."""
+
+    index: int
+    name: str
+    up: bool  # as an operator set it
+    ethernet: bool
+    loopback: bool
+    mtu: int
+    mac: str
+    kind: str  # "macvlan", "veth", …; "" for a physical device
+    parent: int  # index of the link it sits on; 0: none
+    parent_elsewhere: bool  # whether `parent` counts in another namespace
+    master: int  # index of the bridge or bond it belongs to; 0: none
+
+
+class AddressInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that a link of one namespace has."""
+
+    index: int
+    interface: str  # with prefix length
+
+
+def get_link(*, name: str = "", index: int = 0) -> bytes:
+    """Describe one link, by its name or index."""
+    which = nl.text(nl.IFLA_IFNAME, name) if name else b""
+    return _link(nl.RTM_GETLINK, _ACK, index, 0, 0, _NO_STATISTICS + which)
+
+
+def dump_links() -> bytes:
+    """Describe every link of the namespace."""
+    return _link(nl.RTM_GETLINK, _DUMP, 0, 0, 0, _NO_STATISTICS)
+
+
+def create_macvlan(
+    *, name: str, index: int, parent: int, netns_fd: int, mode: str, mac: str = "", mtu: int = 0
+) -> bytes:
+    """Create a macvlan link on a parent, straight in another namespace and with an index chosen by us.
+
+    The index is what makes "eth0" work on every kernel: without one, kernels before 6.15 look for the new name in the
+    *parent's* namespace too and refuse a name that the host uses itself.
+    """
+    attributes = nl.text(nl.IFLA_IFNAME, name) + nl.u32(nl.IFLA_LINK, parent) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd)
+    if mac:
+        attributes += nl.attribute(nl.IFLA_ADDRESS, nl.mac_bytes(mac))
+    if mtu:
+        attributes += nl.u32(nl.IFLA_MTU, mtu)
+    attributes += _kind("macvlan", nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES[mode]))
+    return _link(nl.RTM_NEWLINK, _CREATE, index, 0, 0, attributes)
+
+
+def deafen_macvlan(index: int) -> bytes:
+    """Let a macvlan link receive from listed senders only, and list none: from then on it hears nobody.
+
+    It takes effect at once, where taking the link down waits 16 ms for an RCU grace period with everybody else's
+    network changes locked out.
+    """
+    mode = nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["source"])
+    return _link(nl.RTM_NEWLINK, _ACK, index, 0, 0, _kind("macvlan", mode))
+
+
+def doomed_macvlan(parent: int) -> bytes:
+    """A creation that always fails, after the kernel has looked whether a macvlan link could sit on the parent.
+
+    It asks for a list of senders in a mode that has none, which is checked last: EINVAL means the parent would do, EBUSY
+    that something else receives its packets. No link exists at any time.
+    Source: macvlan_common_newlink in drivers/net/macvlan.c.
+    """
+    data = nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["bridge"]) + nl.u32(nl.IFLA_MACVLAN_MACADDR_MODE, 0)
+    return _link(nl.RTM_NEWLINK, _CREATE, 0, 0, 0, nl.u32(nl.IFLA_LINK, parent) + _kind("macvlan", data))
+
+
+def orphan(kind: str) -> bytes:
+    """A creation that always fails for want of a parent: EOPNOTSUPP when the kernel does not know the kind at all."""
+    return _link(nl.RTM_NEWLINK, _CREATE, 0, 0, 0, _kind(kind, b""))
+
+
+def forbid_own_addresses(index: int) -> bytes:
+    """No link-local address of the kernel's own making on this link."""
+    return _link(nl.RTM_SETLINK, _ACK, index, 0, 0, _NO_OWN_ADDRESSES)
+
+
+def set_link_up(index: int, *, up: bool = True) -> bytes:
+    """Take a link up or down."""
+    return _link(nl.RTM_SETLINK, _ACK, index, nl.IFF_UP if up else 0, nl.IFF_UP, b"")
+
+
+def delete_link(index: int) -> bytes:
+    """Delete a link. It takes about 20 ms, so this is for undoing a single failure and never for ordinary clean-up."""
+    return _link(nl.RTM_DELLINK, _ACK, index, 0, 0, b"")
+
+
+def add_address(index: int, interface: Interface) -> bytes:
+    """Give a link an address, with its subnet's route.
+
+    IPv6 duplicate address detection is left out (NODAD): the address was handed out centrally and is nobody else's, and
+    the second that detection takes is a second in which the task could not bind to its address.
+    """
+    flags = nl.u32(nl.IFA_FLAGS, nl.IFA_F_NODAD) if interface.version == 6 else b""
+    return _address(nl.RTM_NEWADDR, _CREATE, index, interface, flags)
+
+
+def delete_address(index: int, interface: Interface) -> bytes:
+    """Take an address from a link."""
+    return _address(nl.RTM_DELADDR, _ACK, index, interface, b"")
+
+
+def dump_addresses() -> bytes:
+    """Every address of the namespace, both families."""
+    return nl.message(nl.RTM_GETADDR, _DUMP, nl.ADDRESS_BODY.pack(nl.AF_UNSPEC, 0, 0, 0, 0))
+
+
+def add_default_route(index: int, gateway: Address, metric: int) -> bytes:
+    """Send everything without a better route through the gateway. The smaller metric wins among several."""
+    body = nl.ROUTE_BODY.pack(
+        _family(gateway), 0, 0, 0, nl.RT_TABLE_MAIN, nl.RTPROT_STATIC, nl.RT_SCOPE_UNIVERSE, nl.RTN_UNICAST, 0
+    )
+    via = nl.attribute(nl.RTA_GATEWAY, gateway.packed) + nl.u32(nl.RTA_OIF, index)
+    return nl.message(nl.RTM_NEWROUTE, _CREATE, body + via + nl.u32(nl.RTA_PRIORITY, metric))
+
+
+def read_links(replies: Iterable[bytes]) -> list[LinkInfo]:
+    """The links among the messages of a reply."""
+    return [_read_link(m.payload) for m in _split_all(replies) if m.type == nl.RTM_NEWLINK]
+
+
+def read_addresses(replies: Iterable[bytes]) -> list[AddressInfo]:
+    """The addresses among the messages of a reply."""
+    return [_read_address(m.payload) for m in _split_all(replies) if m.type == nl.RTM_NEWADDR]
+
+
+def _split_all(replies: Iterable[bytes]) -> Iterable[nl.Message]:
+    for reply in replies:
+        yield from nl.split(reply)
+
+
+def _read_link(payload: bytes) -> LinkInfo:
+    _, arp_type, index, flags, _ = nl.LINK_BODY.unpack_from(payload)
+    found = nl.attributes(payload, nl.LINK_BODY.size)
+    info = nl.attributes(found.get(nl.IFLA_LINKINFO, b""))
+    mac = found.get(nl.IFLA_ADDRESS, b"")
+    parent = nl.as_u32(found[nl.IFLA_LINK]) if nl.IFLA_LINK in found else 0
+    elsewhere = nl.IFLA_LINK_NETNSID in found
+    return LinkInfo(
+        index=index,
+        name=nl.as_text(found.get(nl.IFLA_IFNAME, b"")),
+        up=bool(flags & nl.IFF_UP),
+        ethernet=arp_type == nl.ARPHRD_ETHER,
+        loopback=bool(flags & nl.IFF_LOOPBACK),
+        mtu=nl.as_u32(found[nl.IFLA_MTU]) if nl.IFLA_MTU in found else 0,
+        mac=nl.as_mac(mac) if len(mac) == 6 else "",
+        kind=nl.as_text(info.get(nl.IFLA_INFO_KIND, b"")),
+        # Some devices name themselves as their own parent.
+        parent=parent if parent != index or elsewhere else 0,
+        parent_elsewhere=elsewhere,
+        master=nl.as_u32(found[nl.IFLA_MASTER]) if nl.IFLA_MASTER in found else 0,
+    )
+
+
+def _read_address(payload: bytes) -> AddressInfo:
+    _, prefix_length, _, _, index = nl.ADDRESS_BODY.unpack_from(payload)
+    found = nl.attributes(payload, nl.ADDRESS_BODY.size)
+    # On a point-to-point link IFA_ADDRESS is the other end's, so the local one goes first; IPv6 often has no other.
+    address = ipaddress.ip_address(found.get(nl.IFA_LOCAL) or found[nl.IFA_ADDRESS])
+    return AddressInfo(index=index, interface=f"{address}/{prefix_length}")
+
+
+def _link(kind: int, flags: int, index: int, link_flags: int, change: int, attributes: bytes) -> bytes:
+    body = nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, link_flags, change)
+    return nl.message(kind, flags, body + attributes)
+
+
+def _address(kind: int, flags: int, index: int, interface: Interface, attributes: bytes) -> bytes:
+    packed = interface.ip.packed
+    body = nl.ADDRESS_BODY.pack(_family(interface), interface.network.prefixlen, 0, nl.RT_SCOPE_UNIVERSE, index)
+    both = nl.attribute(nl.IFA_LOCAL, packed) + nl.attribute(nl.IFA_ADDRESS, packed)
+    return nl.message(kind, flags, body + both + attributes)
+
+
+def _kind(kind: str, data: bytes) -> bytes:
+    info = nl.attribute(nl.IFLA_INFO_KIND, kind.encode())
+    return nl.attribute(nl.IFLA_LINKINFO, info + (nl.attribute(nl.IFLA_INFO_DATA, data) if data else b""))
+
+
+def _family(address: Interface | Address) -> int:
+    return nl.AF_INET if address.version == 4 else nl.AF_INET6

@@ -1,0 +1,209 @@
+"""Put a task's link on the LAN and take it off again, and describe this host's links.
+
+Theory of operation
+-------------------
+*Attach* creates the link straight in the task's namespace, deaf to the world until its last step takes it up: no address
+answers on the LAN unless the whole attachment worked. Whatever fails after the creation deletes the link again, also
+under cancellation. The order is: the namespace is told not to listen to router advertisements (they would bring
+addresses that nobody granted); the link; its addresses; up; default routes; announcement.
+
+*Detach* makes every link of the namespace deaf and takes its addresses away, which takes effect at once. It does not set
+macvlan links down: that waits 16 ms per link for an RCU grace period while all network changes of the host are locked
+out, and a hundred tasks that stop together would take seconds. The links go away with their namespace, which the kernel
+does in one batch and on its own time.
+
+*Names of links*: the parent is the host's interface, the link is the task's. An error names the one it is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import zlib
+
+import msgspec
+import trio
+
+from beeyard.core.errors import NetlinkError
+from beeyard.core.model import AddressGrant
+from beeyard.netdrivers import codec, refusal
+from beeyard.netdrivers.announce import announcement
+from beeyard.netdrivers.inventory import host_links
+from beeyard.runtime.host import Netlink
+from beeyard.runtime.netlink_format import mac_bytes
+
+__all__ = ["AttachedLink", "attach", "detach", "host_links"]
+
+LOOPBACK_INDEX = 1
+# Linux numbers links from 1 upwards in each namespace and would need years of churn to get here.
+_INDEX_BASE = 0x40000000
+# What Linux gives an IPv6 route without one; used for both families so that eth0 is preferred to eth1 in both.
+_METRIC_BASE = 1024
+# A router advertisement on the LAN would add addresses and routes of its own. The default is what new links start with.
+_SETTINGS = {"ipv6/conf/default/accept_ra": "0"}
+# Modes that may share a parent and that detach can leave again; passthru takes the parent for itself.
+_MODES = ("bridge", "private", "vepa")
+
+
+class AttachedLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that is up in a task's namespace."""
+
+    interface: str
+    index: int
+    mac: str
+    mtu: int
+    addresses: tuple[str, ...]  # with prefix length
+
+
+async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> AttachedLink:
+    """Create, configure, raise and announce the link that a grant describes, named `interface`, in a namespace.
+
+    Cancellation: all or nothing; when cancelled or failed there is no link.
+
+    Raises:
+        NetlinkError: names the interface and says what to do.
+    """
+    _check(grant, interface)
+    try:
+        async with netlink.netns_fd(netns, settings=_SETTINGS, frames=True) as netns_fd:
+            parent = await _usable_parent(netlink, grant)
+            index = await _create(netlink, netns_fd, grant, interface, parent)
+            try:
+                return await _configure(netlink, netns, grant, interface, index)
+            except BaseException:
+                await _delete(netlink, netns, index)
+                raise
+    except OSError as error:
+        raise refusal.of_namespace(error, netns, interface) from error
+
+
+async def detach(netlink: Netlink, netns: str) -> None:
+    """Silence every link of a namespace except its loopback: on return no address of it answers.
+
+    Idempotent: yes. A namespace that is gone is fine. The links themselves go with the namespace.
+
+    Raises:
+        NetlinkError: the kernel refused.
+    """
+    try:
+        async with netlink.netns_fd(netns):
+            links = codec.read_links(await netlink.request(codec.dump_links(), netns))
+            addresses = codec.read_addresses(await netlink.request(codec.dump_addresses(), netns))
+            for link in links:
+                if not link.loopback:
+                    await _silence(netlink, netns, link, [a for a in addresses if a.index == link.index])
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise refusal.of_namespace(error, netns, "links") from error
+
+
+def _check(grant: AddressGrant, interface: str) -> None:
+    """Refuse what no kernel could do, before anything is touched."""
+    if grant.driver != "macvlan":
+        advice = f"network driver {grant.driver} is not available on this host; use macvlan"
+        raise NetlinkError(errno.EOPNOTSUPP, "attach", interface, advice)
+    if grant.mode not in _MODES:
+        advice = f"macvlan mode {grant.mode} is not available; use one of {', '.join(_MODES)}"
+        raise NetlinkError(errno.EINVAL, "attach", interface, advice)
+    if grant.mac:
+        try:
+            mac_bytes(grant.mac)
+        except ValueError:
+            advice = f"{grant.mac} is not a MAC address; give six bytes such as 02:42:0a:4d:00:40"
+            raise NetlinkError(errno.EINVAL, "attach", interface, advice) from None
+
+
+async def _usable_parent(netlink: Netlink, grant: AddressGrant) -> codec.LinkInfo:
+    """The parent as it is now.
+
+    The kernel would take a parent that is down and leave the task without a network, so this is checked here.
+    """
+    try:
+        (parent,) = codec.read_links(await netlink.request(codec.get_link(name=grant.parent)))
+    except OSError as error:
+        raise refusal.of_parent(error, grant) from error
+    if not parent.up:
+        raise refusal.parent_down(grant)
+    if grant.mtu > parent.mtu:
+        raise refusal.mtu_too_large(grant, parent.mtu)
+    return parent
+
+
+async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interface: str, parent: codec.LinkInfo) -> int:
+    index = _INDEX_BASE | zlib.crc32(interface.encode()) & 0xFFFFFF
+    request = codec.create_macvlan(
+        name=interface,
+        index=index,
+        parent=parent.index,
+        netns_fd=netns_fd,
+        mode=grant.mode,
+        mac=grant.mac,
+        mtu=grant.mtu,
+    )
+    try:
+        await netlink.request(request)
+    except OSError as error:
+        raise refusal.of_creation(error, grant, interface, parent) from error
+    return index
+
+
+async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, index: int) -> AttachedLink:
+    """Addresses, up, routes, announcement: in this order, so that what is announced can be reached."""
+
+    async def do(request: bytes, what: str) -> list[bytes]:
+        try:
+            return await netlink.request(request, netns)
+        except OSError as error:
+            raise refusal.of_configuration(error, grant, interface, what) from error
+
+    await do(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of")
+    await do(codec.forbid_own_addresses(index), "forbid addresses of its own to")
+    addresses = [ipaddress.ip_interface(address) for address in grant.addresses]
+    for address in addresses:
+        await do(codec.add_address(index, address), f"add address {address} to")
+    await do(codec.set_link_up(index), "raise")
+    if not grant.internal:
+        metric = _METRIC_BASE + _number(interface)
+        for gateway in map(ipaddress.ip_address, grant.gateways):
+            await do(codec.add_default_route(index, gateway, metric), f"route through gateway {gateway} from")
+    (link,) = codec.read_links(await do(codec.get_link(index=index), "describe"))
+    for address in addresses:
+        await _announce(netlink, netns, interface, address.ip, mac_bytes(link.mac))
+    return AttachedLink(interface=interface, index=index, mac=link.mac, mtu=link.mtu, addresses=grant.addresses)
+
+
+async def _announce(netlink: Netlink, netns: str, interface: str, address: codec.Address, mac: bytes) -> None:
+    for frame in announcement(address, mac):
+        try:
+            await netlink.send_frame(netns, interface, frame)
+        except OSError as error:
+            raise refusal.of_announcement(error, interface, address) from error
+
+
+async def _delete(netlink: Netlink, netns: str, index: int) -> None:
+    """Undo a creation. Nothing can be done about a failure here, and the first error is the one that matters."""
+    # Safety: bounded, as the kernel answers each request while it is sent.
+    with trio.CancelScope(shield=True), contextlib.suppress(OSError):
+        await netlink.request(codec.delete_link(index), netns)
+
+
+async def _silence(netlink: Netlink, netns: str, link: codec.LinkInfo, addresses: list[codec.AddressInfo]) -> None:
+    """Make one link deaf, then take its addresses, so that nothing answers from the first step on."""
+    first = codec.deafen_macvlan(link.index) if link.kind == "macvlan" else codec.set_link_up(link.index, up=False)
+    requests = [first]
+    requests += [codec.delete_address(link.index, ipaddress.ip_interface(a.interface)) for a in addresses]
+    for request in requests:
+        try:
+            await netlink.request(request, netns)
+        except OSError as error:
+            # Gone meanwhile, or taken away with an address of the same subnet: what was wanted.
+            if error.errno not in (errno.ENODEV, errno.EADDRNOTAVAIL):
+                raise
+
+
+def _number(interface: str) -> int:
+    """The number at the end of an interface's name: 1 for eth1; 0 without one."""
+    digits = interface[len(interface.rstrip("0123456789")) :]
+    return int(digits or "0") % _METRIC_BASE

@@ -1,0 +1,121 @@
+"""What the kernel's error numbers mean at each step of an attachment, as sentences that say what to do. Pure.
+
+The extended message of the kernel, when there is one, is the error's `strerror`; it is kept for the cases that no rule
+here knows.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from beeyard.core.errors import NetlinkError
+from beeyard.core.model import AddressGrant
+from beeyard.netdrivers.codec import Address, LinkInfo
+
+
+def of_namespace(error: OSError, netns: str, interface: str) -> NetlinkError:
+    """The task's namespace could not be entered or prepared."""
+    code = error.errno or 0
+    if isinstance(error, FileNotFoundError) or code == errno.EINVAL:
+        advice = f"the network namespace {netns} is gone; the task has to start anew"
+    elif code in (errno.EROFS, errno.EACCES):
+        advice = (
+            f"{error.filename} cannot be written ({error.strerror}); let the agent run as root with /proc/sys writable"
+        )
+    elif code in (errno.EMFILE, errno.ENFILE):
+        advice = "too many files are open on this host; raise LimitNOFILE of the agent"
+    else:
+        advice = _unexpected(error)
+    return NetlinkError(code, "attach", interface, advice)
+
+
+def of_parent(error: OSError, grant: AddressGrant) -> NetlinkError:
+    """The parent could not be described."""
+    if error.errno == errno.ENODEV:
+        advice = (
+            f"this host has no such interface; create it, or give pool {grant.pool_name} another parent (-o parent=…)"
+        )
+    else:
+        advice = _unexpected(error)
+    return NetlinkError(error.errno or 0, "use parent", grant.parent, advice)
+
+
+def parent_down(grant: AddressGrant) -> NetlinkError:
+    """The parent is there, but nobody has set it up."""
+    advice = f"the interface is down; run: ip link set {grant.parent} up"
+    return NetlinkError(errno.ENETDOWN, "use parent", grant.parent, advice)
+
+
+def mtu_too_large(grant: AddressGrant, parent_mtu: int) -> NetlinkError:
+    """A macvlan link cannot carry larger packets than its parent."""
+    advice = f"its MTU is {parent_mtu} and pool {grant.pool_name} asks for {grant.mtu}; lower one or raise the other"
+    return NetlinkError(errno.EINVAL, "use parent", grant.parent, advice)
+
+
+def of_creation(error: OSError, grant: AddressGrant, interface: str, parent: LinkInfo) -> NetlinkError:
+    """The link could not be created."""
+    code = error.errno or 0
+    if code == errno.EOPNOTSUPP:
+        advice = f"this host's kernel cannot create {grant.driver} links; run: modprobe {grant.driver}"
+    elif code == errno.EEXIST:
+        advice = "the task's namespace already has an interface of this name; remove it or use another name"
+    elif code == errno.EBUSY:
+        return NetlinkError(code, "use parent", grant.parent, _taken(parent))
+    elif code == errno.ENODEV:
+        return of_parent(error, grant)
+    elif code == errno.EINVAL and not parent.ethernet:
+        advice = "macvlan links need an Ethernet interface; give the pool another parent (-o parent=…)"
+        return NetlinkError(code, "use parent", grant.parent, advice)
+    elif code in (errno.EINVAL, errno.ERANGE) and grant.mtu:
+        advice = f"MTU {grant.mtu} is not possible here ({_unexpected(error)}); use one from 68 to {parent.mtu}"
+    elif code == errno.EADDRNOTAVAIL:
+        advice = f"{grant.mac} cannot be a link's own MAC address; use a unicast one such as 02:42:0a:4d:00:40"
+    elif code == errno.EPERM:
+        advice = "the agent may not create links; run it as root"
+    else:
+        advice = _unexpected(error)
+    return NetlinkError(code, "create", interface, advice)
+
+
+def of_configuration(error: OSError, grant: AddressGrant, interface: str, what: str) -> NetlinkError:
+    """A step after the creation failed; the link is deleted again."""
+    code = error.errno or 0
+    if isinstance(error, FileNotFoundError):
+        advice = "the task's network namespace is gone; the task has to start anew"
+    elif code == errno.EADDRINUSE:
+        advice = f"another link on {grant.parent} already has the MAC address {grant.mac}; use another or none"
+    elif code == errno.EEXIST and "address" in what:
+        advice = "the task's namespace already has this address; attach each address once"
+    elif code == errno.EACCES:
+        advice = "IPv6 is switched off on this host; set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool"
+    elif code in (errno.ENETUNREACH, errno.EHOSTUNREACH) or (code == errno.EINVAL and "gateway" in what):
+        advice = (
+            f"it is not in the subnet of {' or '.join(grant.addresses)}; correct the gateway of pool {grant.pool_name}"
+        )
+    elif code == errno.EINVAL and "address" in what and grant.mtu and grant.mtu < 1280:
+        advice = f"IPv6 needs an MTU of at least 1280 and pool {grant.pool_name} asks for {grant.mtu}"
+    elif code == errno.ENODEV:
+        advice = "the link vanished meanwhile; the task has to start anew"
+    else:
+        advice = _unexpected(error)
+    return NetlinkError(code, what, interface, advice)
+
+
+def of_announcement(error: OSError, interface: str, address: Address) -> NetlinkError:
+    """The LAN could not be told of an address."""
+    return NetlinkError(error.errno or 0, f"announce {address} from", interface, _unexpected(error))
+
+
+def of_host(error: OSError) -> NetlinkError:
+    """The host's own links could not be listed."""
+    return NetlinkError(error.errno or 0, "list the links of", "this host", _unexpected(error))
+
+
+def _taken(parent: LinkInfo) -> str:
+    if parent.master:
+        return "it belongs to a bridge or bond; use that as the parent, or take the interface out of it"
+    return "links of another kind (ipvlan) already sit on it, which excludes macvlan; use another parent or remove them"
+
+
+def _unexpected(error: OSError) -> str:
+    return f"the kernel said: {error.strerror or error}"
