@@ -279,7 +279,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
     spec: NodeSpec = NodeSpec()  # operator, through the API
     description: NodeDescription = NodeDescription()  # dispatcher, from its agent
     status: NodeStatus = NodeStatus()  # dispatcher
-    certificate_serial: str = ""  # CA, at join and renewal: an older certificate of this node is refused
+    certificate_serial: str = ""  # CA, at join and when a renewed one is first used: older ones are refused
+    # CA: certificates issued since and not seen in use yet, newest last. An agent may lose one on its way.
+    renewed_serials: tuple[str, ...] = ()
 
 
 class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,118 @@
+"""Who may open a session, and how a session changes the node's record.
+
+Pure checks, answered as a `Refused` that is ready to be sent. The TLS layer has already refused certificates that are
+expired or of another CA; here is what only the store knows: removed nodes, superseded certificates, roles.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from beeyard.core.model import Node, NodeDescription, NodeStatus
+from beeyard.core.states import NodeState
+from beeyard.core.wire import PROTOCOL_VERSION, Hello, Refused
+from beeyard.manager.store import Transaction
+from beeyard.runtime.host import Connection, PeerCertificate
+
+# Source: SwarmKit `manager/dispatcher/nodes.go`: defaultRateLimitPeriod, rateLimitCount.
+SESSIONS_MAX = 3
+SESSIONS_WINDOW_S = 8.0
+# Far above any machine, far below where sums of int64 columns overflow.
+QUANTITY_MAX = 1 << 53
+
+
+class RateLimit:
+    """Bounds how often each node opens sessions: an agent in a crash loop must not keep the store busy."""
+
+    def __init__(self) -> None:
+        self._opened_s: dict[str, list[float]] = {}
+
+    def allow(self, node_id: str, now_s: float) -> bool:
+        """Whether the node may open a session now; counts it if so."""
+        recent = [at for at in self._opened_s.get(node_id, ()) if now_s - at < SESSIONS_WINDOW_S]
+        allowed = len(recent) < SESSIONS_MAX
+        if allowed:
+            recent.append(now_s)
+        self._opened_s[node_id] = recent
+        return allowed
+
+    def forget(self, node_id: str) -> None:
+        """The node is gone from the cluster. Idempotent."""
+        self._opened_s.pop(node_id, None)
+
+
+def check_hello(hello: Hello) -> Refused | None:
+    """Whether the other side speaks our protocol and describes a host that can exist."""
+    if hello.protocol_version != PROTOCOL_VERSION:
+        return Refused(
+            reason=f"the agent speaks version {hello.protocol_version} of the protocol, this manager version "
+            f"{PROTOCOL_VERSION}: run the same release on both"
+        )
+    if fault := description_fault(hello.description):
+        return Refused(reason=fault)
+    return None
+
+
+def check_certificate(node: Node | None, peer: PeerCertificate, now_s: float) -> Refused | None:
+    """Whether a verified certificate is the one that is in force for a node of this cluster."""
+    if peer.not_after_s <= now_s:
+        return Refused(reason=f"the certificate of node {peer.node_id} has expired: join again with a token")
+    if node is None:
+        return Refused(reason=f"node {peer.node_id} is not in this cluster: it was removed; join again with a token")
+    if peer.serial != node.certificate_serial and peer.serial not in node.renewed_serials:
+        return Refused(
+            reason=f"the certificate of node {node.id} was superseded by a newer one: join again with a token"
+        )
+    if peer.role is not node.spec.role:
+        return Refused(reason=f"the certificate of node {node.id} says {peer.role}, but the node is a {node.spec.role}")
+    return None
+
+
+def description_fault(description: NodeDescription) -> str:
+    """What the store must not be given, as a sentence; "" when all is well."""
+    for quantity, name in (
+        (description.resources.cpu_nano, "CPU in 1e-9 cores"),
+        (description.resources.memory_bytes, "memory in bytes"),
+    ):
+        if not 0 <= quantity <= QUANTITY_MAX:
+            return f"the host describes itself with {quantity} for {name}, which cannot be"
+    for link in description.links:
+        for address in link.addresses:
+            try:
+                ipaddress.ip_interface(address)
+            except ValueError:
+                return f"the host describes link {link.name} with {address!r}, which is not an address"
+    return ""
+
+
+def register(tx: Transaction, connection: Connection, peer: PeerCertificate, hello: Hello) -> Refused | None:
+    """Store that a node is READY and what its host is like. The certificate that it showed is now the one in force."""
+    node = tx.get(Node, peer.node_id)
+    refused = check_certificate(node, peer, tx.now_s)
+    if refused is not None or node is None:
+        return refused
+    status = node.status
+    address = _ip_of(connection.remote)
+    if status.state is not NodeState.READY or status.address != address:
+        status = NodeStatus(state=NodeState.READY, address=address, since_s=tx.now_s)
+    renewed = node.renewed_serials
+    if peer.serial in renewed:
+        renewed = renewed[renewed.index(peer.serial) + 1 :]
+    ready = msgspec.structs.replace(
+        node,
+        status=status,
+        description=hello.description,
+        certificate_serial=peer.serial,
+        renewed_serials=renewed,
+    )
+    if ready != node:
+        tx.update(ready)
+    return None
+
+
+def _ip_of(remote: str) -> str:
+    """ "10.0.0.7" of "tcp://10.0.0.7:41822"; what is no such address as it is."""
+    host, colon, _ = remote.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]") if colon and remote.startswith("tcp://") else remote

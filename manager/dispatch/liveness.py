@@ -1,0 +1,150 @@
+"""Who has been heard of, who counts as failed, and when that judgement is not to be trusted.
+
+Theory of operation
+-------------------
+Every message of a node counts as word from it. A node that is silent for three heartbeat periods is down. Three rules
+keep a manager that is itself in trouble from declaring its whole cluster dead:
+
+* *Restart*: a manager that has just started has heard of nobody. It gives all nodes six periods to come back.
+* *Clock gap*: a manager whose own loop did not run for a while (paused, starved) gives the same grace anew: the silence
+  was its own.
+* *Mass failure*: when more than half of the nodes seem to fail at once, the manager is probably the one cut off. The nodes
+  are marked down, but whoever would replace their tasks asks `mass_failure` first and waits. It ends when at most half
+  of the nodes are failing: because they are back, because an operator removed or drained them, or because others joined.
+
+Nodes that fail by the same cause fall silent within one period of each other, since their heartbeats are staggered over
+it. So when the first of them has been silent for three periods, the others have been for two: those count as failing
+already, and a mass failure is seen before the first node is marked down.
+
+A node that went down in a mass failure says so in its stored status, so that a restart of the manager does not forget it.
+No I/O here: times are seconds of trio's clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from beeyard.core.model import Node
+from beeyard.core.states import Availability, NodeState
+
+# Source: SwarmKit `manager/dispatcher`: gracePeriodMultiplier 3, a new leader's grace twice that.
+MISSED_PERIODS = 3.0
+GRACE_PERIODS = 6.0
+# Two periods less the jitter of heartbeats; a healthy node is never silent for more than one period and its jitter.
+SUSPECT_PERIODS = 1.8
+# Above what a busy loop ever lags, below what could make a healthy node miss three heartbeats.
+CLOCK_GAP_S = 3.0
+
+HEARTBEAT_FAILURE = "heartbeat failure"
+MASS_HEARTBEAT_FAILURE = "heartbeat failure, together with more than half of the nodes"
+
+# States in which a node is believed to be alive. UNKNOWN: it was READY when the manager was restarted.
+LIVE_STATES = (NodeState.READY, NodeState.UNKNOWN, NodeState.DISCONNECTED)
+
+
+class Liveness:
+    """The failure detector of one manager."""
+
+    def __init__(self, now_s: float, period_s: float) -> None:
+        self.period_s = period_s
+        self._started_s = now_s
+        self._grace_until_s = now_s + GRACE_PERIODS * period_s
+        self._heard_s: dict[str, float] = {}
+        # When nodes were found to have failed, kept for as long as another failure counts as "at once".
+        self._failed_s: dict[str, float] = {}
+        # The nodes of the mass failure that lasts, empty when there is none. A dict for its order.
+        self._mass: dict[str, None] = {}
+
+    def restore(self, nodes: Iterable[Node]) -> None:
+        """Continue a mass failure that a previous life of this manager saw."""
+        for node in nodes:
+            if node.status.state is NodeState.DOWN and node.status.message == MASS_HEARTBEAT_FAILURE:
+                self._mass[node.id] = None
+
+    def heard(self, node_id: str, now_s: float) -> None:
+        """Note word from a node."""
+        self._heard_s[node_id] = now_s
+
+    def forget(self, node_id: str) -> None:
+        """A node was removed from the cluster. Idempotent."""
+        for table in (self._heard_s, self._failed_s, self._mass):
+            table.pop(node_id, None)
+
+    def last_contact_s(self, node_id: str) -> float:
+        """When the node was last heard of; the start of this manager if not since then (it may have been until then)."""
+        return self._heard_s.get(node_id, self._started_s)
+
+    def is_silent(self, node_id: str, now_s: float) -> bool:
+        """Whether the node has missed three heartbeats and no grace lasts."""
+        return now_s >= self._grace_until_s and self._silence_periods(node_id, now_s) >= MISSED_PERIODS
+
+    def clock_gap(self, now_s: float) -> None:
+        """The manager did not run for a while: nobody is declared down for six periods."""
+        self._grace_until_s = now_s + GRACE_PERIODS * self.period_s
+
+    def judge(self, nodes: Mapping[str, Node], now_s: float) -> list[Node]:
+        """The nodes that must be marked down now; a mass failure, if this is one, is in force on return."""
+        self._end_mass_failure(nodes, now_s)
+        expired = [n for n in nodes.values() if n.status.state in LIVE_STATES and self.is_silent(n.id, now_s)]
+        if not expired:
+            return []
+        window_s = MISSED_PERIODS * self.period_s
+        self._failed_s = {i: at for i, at in self._failed_s.items() if now_s - at < window_s}
+        self._failed_s.update((node.id, now_s) for node in expired)
+        failing = [n.id for n in _counted(nodes) if self._is_failing(n, now_s)]
+        alive_before = sum(n.status.state in LIVE_STATES or n.id in self._failed_s for n in _counted(nodes))
+        if self._mass or 2 * len(failing) > alive_before:
+            self._mass.update(dict.fromkeys(failing))
+        return expired
+
+    def settled(self, nodes: Mapping[str, Node]) -> list[Node]:
+        """Nodes whose status still tells of a mass failure that is over; rewriting it also wakes who waited for the end."""
+        return [
+            node
+            for node in nodes.values()
+            if node.status.message == MASS_HEARTBEAT_FAILURE and node.id not in self._mass
+        ]
+
+    def down_message(self, node_id: str) -> str:
+        """What the status of a node that is marked down says."""
+        return MASS_HEARTBEAT_FAILURE if node_id in self._mass else HEARTBEAT_FAILURE
+
+    def mass_failure(self, nodes: Mapping[str, Node], now_s: float) -> str:
+        """Why tasks of nodes that are down must not be replaced now, as a sentence; "" when they may."""
+        failing, total = self._count_mass(nodes, now_s)
+        if 2 * failing <= total:
+            return ""
+        return (
+            f"{failing} of {total} nodes seem to have failed at once: this manager is probably the one cut off; "
+            "replacement waits until at least half are ready, or an operator removes or drains those that are gone"
+        )
+
+    def _end_mass_failure(self, nodes: Mapping[str, Node], now_s: float) -> None:
+        if self._mass and not self.mass_failure(nodes, now_s):
+            self._mass.clear()
+
+    def _count_mass(self, nodes: Mapping[str, Node], now_s: float) -> tuple[int, int]:
+        """How many nodes of the mass failure are still failing, and of how many in all."""
+        if not self._mass:
+            return 0, 0
+        failing = total = 0
+        for node in _counted(nodes):
+            if node.id in self._mass and (node.status.state is NodeState.DOWN or self._is_failing(node, now_s)):
+                failing += 1
+                total += 1
+            elif node.status.state in LIVE_STATES:
+                total += 1
+        return failing, total
+
+    def _is_failing(self, node: Node, now_s: float) -> bool:
+        if node.status.state in LIVE_STATES:
+            return self._silence_periods(node.id, now_s) >= SUSPECT_PERIODS
+        return node.id in self._failed_s
+
+    def _silence_periods(self, node_id: str, now_s: float) -> float:
+        return (now_s - self.last_contact_s(node_id)) / self.period_s
+
+
+def _counted(nodes: Mapping[str, Node]) -> Iterable[Node]:
+    """The nodes that say something about the cluster's health: an operator has not taken them out."""
+    return (node for node in nodes.values() if node.spec.availability is not Availability.DRAIN)

@@ -1,0 +1,162 @@
+"""One agent's session on the manager's side: a reader, and a writer that owns the stream.
+
+Nothing is queued towards an agent. What it must hear is kept as the newest value of its kind (assignments not told yet,
+the last durable report, the last heartbeat that counts), and the writer sends what there is when it gets to it. So an agent
+that reads slowly costs no more memory than one that reads fast; one that does not read at all is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from beeyard.core.errors import RemoteProtocolError
+from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, StatusAck, Welcome
+from beeyard.manager.dispatch.assignments import AssignmentBook
+from beeyard.runtime.frames import FrameStream
+
+# 10 ms: below what a user notices; a service's tasks for one node arrive within it and go as one message.
+WINDOW_S = 0.010
+# An agent that reads nothing for so long is as good as gone; equal to three heartbeats.
+WRITE_TIMEOUT_S = 15.0
+# For the last words to an agent that may not be listening.
+FAREWELL_S = 2.0
+# A lease is renewed at an eighth of it, so that losing a few renewals does no harm, and once a minute at most.
+LEASE_FRACTION = 8.0
+LEASE_RENEWAL_S_MAX = 60.0
+
+
+class Session:
+    """What one agent has to be told, and the conversation itself. Made for each connection, never used again."""
+
+    def __init__(self, node_id: str, session_id: str, frames: FrameStream[FromAgent], book: AssignmentBook) -> None:
+        self.node_id = node_id
+        self.session_id = session_id
+        self._frames = frames
+        self._book = book
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+        self.refused: Refused | None = None  # why this manager ends it
+        self._identity: IdentityReply | None = None
+        self._acked = self._ack_sent = 0
+        self._heartbeat = 0  # the last one, and when it came
+        self._heartbeat_s: float | None = None
+        self._renewed_s: float | None = None  # when the heartbeat came that leases are counted from
+        self._renewal_due = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was told to end, or has."""
+        return self.refused is not None or self._scope.cancel_called
+
+    @property
+    def end_reason(self) -> str:
+        """Why this manager ended it, "" when the agent did."""
+        return self.refused.reason if self.refused is not None else ""
+
+    # --- what the agent must hear; each returns at once ---
+
+    def touch(self, task_id: str) -> None:
+        """A task of the node changed."""
+        self._book.touch(task_id)
+        self._wake.set()
+
+    def resync(self) -> None:
+        """The agent asks for a complete set."""
+        self._book.request_complete()
+        self._wake.set()
+
+    def acknowledge(self, number: int) -> None:
+        """Every report up to this number is durable."""
+        self._acked = max(self._acked, number)
+        self._wake.set()
+
+    def identify(self, reply: IdentityReply) -> None:
+        """The agent's certificate was renewed."""
+        self._identity = reply
+        self._wake.set()
+
+    def heartbeat(self, number: int, now_s: float) -> None:
+        """The agent was heard: leases are counted anew if it is time."""
+        self._heartbeat, self._heartbeat_s = number, now_s
+        interval_s = min(LEASE_RENEWAL_S_MAX, self._book.shortest_lease_s / LEASE_FRACTION)
+        if self._renewed_s is None or now_s >= self._renewed_s + interval_s:
+            self._renewal_due = True
+            self._wake.set()
+
+    def end(self, refused: Refused) -> None:
+        """Say why and hang up, within two seconds whatever the agent does. The first reason counts."""
+        if not self.ended:
+            self.refused = refused
+            self._scope.deadline = trio.current_time() + FAREWELL_S
+            self._wake.set()
+
+    # --- the conversation ---
+
+    async def run(self, welcome: Welcome, handle: Callable[[Session, FromAgent], Awaitable[None]]) -> None:
+        """Converse until one side ends it.
+
+        Args:
+            welcome: opens the session.
+            handle: called for each message, one at a time; the next is read when it has returned.
+
+        Raises:
+            trio.BrokenResourceError: the connection broke (in an exception group).
+        """
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, welcome)
+                await self._read(handle)
+                self._scope.cancel()
+
+    async def _read(self, handle: Callable[[Session, FromAgent], Awaitable[None]]) -> None:
+        """Hand on what comes until the agent hangs up; once the session ends, what comes is ignored."""
+        try:
+            while (message := await self._frames.receive()) is not None:
+                if not self.ended:
+                    await handle(self, message)
+        except RemoteProtocolError as error:
+            self.end(Refused(reason=str(error), retry=True))
+            await trio.sleep_forever()  # until the writer has told
+
+    async def _write(self, welcome: Welcome) -> None:
+        first = self._book.take()
+        await self._send([welcome] if first is None else [welcome, first])
+        while True:
+            await self._wake.wait()
+            if self.refused is None:
+                await trio.sleep(WINDOW_S)
+            self._wake = trio.Event()
+            await self._send(self._collect())
+            if self.refused is not None:
+                self._scope.cancel()
+
+    async def _send(self, messages: list[object]) -> None:
+        with trio.move_on_after(WRITE_TIMEOUT_S) as writing:
+            await self._frames.send(messages)
+        if writing.cancelled_caught:
+            # The stream ends within a message: nothing more can be said on it.
+            self._scope.cancel()
+
+    def _collect(self) -> list[object]:
+        """All that there is to say now, in one write."""
+        if self.refused is not None:
+            return [self.refused]
+        messages: list[object] = []
+        if self._acked > self._ack_sent:
+            self._ack_sent = self._acked
+            messages.append(StatusAck(number=self._acked))
+        shortest_before_s = self._book.shortest_lease_s
+        assignments = self._book.take()
+        # Where a task with a shorter lease arrives, the last renewal may be older than all of it.
+        if self._heartbeat_s is not None and (self._renewal_due or self._book.shortest_lease_s < shortest_before_s):
+            messages.append(LeaseRenewed(heartbeat_number=self._heartbeat))
+            self._renewed_s = self._heartbeat_s
+            self._renewal_due = False
+        if assignments is not None:
+            messages.append(assignments)
+        if self._identity is not None:
+            messages.append(self._identity)
+            self._identity = None
+        return messages
