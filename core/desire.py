@@ -1,0 +1,147 @@
+"""From what a service should be and which tasks it has, to the tasks that must be added or stopped. Pure.
+
+Theory of operation
+-------------------
+`reconcile` looks at one service as it is *now* and gives the next steps; the caller commits them and looks again whenever
+something changed or `look_again_s` has come. Everything is derived from stored tasks, so a new manager goes on where the
+old one stopped. The steps of one look are of one kind, in this order: replace what ended, reach the number of replicas,
+start what waits, roll a changed spec out (`core.rollout`).
+
+* A live task that has ended is told to shut down, and replaced in its slot unless its restart policy forbids it or a newer
+  live task is there already.
+* A replacement is created READY: it is placed and prepared at once, but starts only after the restart delay, and after
+  its predecessor has stopped (one minute at most; not at all when that one's node is down, for nobody could tell).
+* Attempts are counted over the stored tasks of a slot, all but the first of the present spec version.
+
+Source: SwarmKit `manager/orchestrator/replicated`, `manager/orchestrator/restart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from beeyard.core.model import Service, Task
+from beeyard.core.rollout import roll_out
+from beeyard.core.slots import Add, NodeFault, Raise, Situation, Slot, Steps, is_live, may_restart, slots_of
+from beeyard.core.states import TaskState
+
+# How long a replacement waits for its predecessor to stop. Source: SwarmKit `TaskTimeout`.
+STOP_TIMEOUT_S = 60.0
+
+
+# Steps of one look, so that a service of many thousands does not fill one transaction.
+STEPS_MAX = 1000
+
+
+def reconcile(service: Service, tasks: Sequence[Task], situation: Situation) -> Steps:
+    """The next steps towards a service that exists: false when there are none now."""
+    slots = slots_of(tasks)
+    waiting = Steps()
+    for decide in (replace_ended, scale, start_waiting, roll_out):
+        steps = decide(service, slots, situation)
+        if steps:
+            return steps
+        if steps.look_again_s is not None:
+            waiting.look_again(steps.look_again_s)
+    return waiting
+
+
+def remove_all(tasks: Sequence[Task]) -> Steps:
+    """The steps for the tasks of a service that is gone."""
+    return Steps(raises=[Raise(t.id, TaskState.REMOVE) for t in tasks if t.desired_state < TaskState.REMOVE])
+
+
+def replace_ended(service: Service, slots: Mapping[int, Slot], situation: Situation) -> Steps:
+    """Shut down every live task that has ended, and replace it where the restart policy says so."""
+    steps = Steps()
+    for slot in slots.values():
+        for task in slot.live:
+            if not situation.has_ended(task):
+                continue
+            if len(steps.raises) >= STEPS_MAX:
+                return steps
+            steps.raises.append(Raise(task.id, TaskState.SHUTDOWN))
+            if task is slot.live[-1] and may_restart(task, slot, service, situation):
+                steps.add.append(Add(slot.number, TaskState.READY))
+    return steps
+
+
+def start_waiting(service: Service, slots: Mapping[int, Slot], situation: Situation) -> Steps:
+    """Let READY tasks run whose delay is over and whose predecessors have stopped."""
+    steps = Steps()
+    for slot in slots.values():
+        for task in slot.live:
+            if task.desired_state != TaskState.READY:
+                continue
+            due_s = _start_due_s(task, slot, situation)
+            if due_s <= situation.now_s:
+                steps.raises.append(Raise(task.id, TaskState.RUNNING))
+            else:
+                steps.look_again(due_s)
+    return steps
+
+
+def _start_due_s(task: Task, slot: Slot, situation: Situation) -> float:
+    """When a READY task may start, as far as can be said now."""
+    older = slot.tasks[: slot.tasks.index(task)]
+    created_s = situation.times[task.id].created_s
+    due_s = created_s + (_restart_delay_s(task, older[-1], situation) if older else 0.0)
+    stopping = any(t.holds_room and not is_live(t) and not _cannot_stop(t, situation) for t in older)
+    return max(due_s, created_s + STOP_TIMEOUT_S) if stopping else due_s
+
+
+def _restart_delay_s(task: Task, before: Task, situation: Situation) -> float:
+    """The delay is for tasks that ended by themselves: not for an update, a drained node or a slot that was given up."""
+    planned = before.spec_version != task.spec_version or before.desired_state == TaskState.REMOVE
+    return 0.0 if planned or situation.fault(before) is NodeFault.DRAINED else task.spec.restart.delay_s
+
+
+def _cannot_stop(task: Task, situation: Situation) -> bool:
+    return situation.fault(task) in (NodeFault.DOWN, NodeFault.REMOVED)
+
+
+def scale(service: Service, slots: Mapping[int, Slot], situation: Situation) -> Steps:
+    """Fill the lowest free slots, or give slots up, until the number of replicas is right."""
+    occupied = [slot for slot in slots.values() if slot.is_occupied(service, situation)]
+    missing = service.spec.replicas - len(occupied)
+    steps = Steps()
+    if missing > 0:
+        taken = {slot.number for slot in occupied}
+        number = 0
+        for _ in range(min(missing, STEPS_MAX)):
+            number += 1
+            while number in taken:
+                number += 1
+            before = slots.get(number)
+            stopping = before is not None and any(task.holds_room for task in before.tasks)
+            steps.add.append(Add(number, TaskState.READY if stopping else TaskState.RUNNING))
+    elif missing < 0:
+        for slot in _ranked(occupied)[service.spec.replicas :]:
+            steps.raises += [Raise(t.id, TaskState.REMOVE) for t in slot.tasks if t.desired_state < TaskState.REMOVE]
+    return steps
+
+
+def _ranked(occupied: Sequence[Slot]) -> list[Slot]:
+    """Slots in the order in which they are kept: running ones first, evenly over the nodes.
+
+    Slots are numbered per node, running and then low slots first; all first ones of their nodes come before all second
+    ones, of equals that on the emptier node. A slot without a single placed task comes last.
+    """
+    ordered = sorted(occupied, key=lambda slot: (not _is_running(slot), slot.number))
+    n_on_node: dict[str, int] = {}
+    nth: dict[int, int] = {}
+    for slot in ordered:
+        if len(slot.live) == 1 and (node_id := slot.live[0].node_id):
+            nth[slot.number] = n_on_node.get(node_id, 0)
+            n_on_node[node_id] = nth[slot.number] + 1
+
+    def rank(slot: Slot) -> tuple[bool, int, int]:
+        if slot.number not in nth:
+            return True, 0, 0
+        return False, nth[slot.number], n_on_node[slot.live[0].node_id]
+
+    return sorted(ordered, key=rank)
+
+
+def _is_running(slot: Slot) -> bool:
+    return any(task.status.state == TaskState.RUNNING for task in slot.live)
