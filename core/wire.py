@@ -73,6 +73,8 @@ class Refused(_Message, frozen=True, kw_only=True, array_like=True, tag="refused
 
     reason: str
     retry: bool = False
+    # In a session: this node is no member any more. The agent stops all its tasks, links first, and forgets who it was.
+    removed: bool = False
 
 
 class Hello(_Message, frozen=True, kw_only=True, array_like=True, tag="hello/1"):
@@ -146,7 +148,11 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class StatusReport(_Message, frozen=True, kw_only=True, array_like=True, tag="status_report/1"):
-    """Agent → manager: statuses of this node's tasks; those of one task come in order."""
+    """Agent → manager: statuses of this node's tasks; those of one task come in order.
+
+    One without reports only asks for its `StatusAck`: an agent that has heard nothing for a while learns so whether the
+    manager is still there.
+    """
 
     number: int
     reports: tuple[TaskReport, ...]

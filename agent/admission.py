@@ -1,0 +1,147 @@
+"""Whether this node has room for one more task, by its own count and not by the manager's belief.
+
+Theory of operation
+-------------------
+A task *holds* CPU, memory and addresses from its admission until its links are down and its end is known. The manager
+counts in the same way, but its news travel: a successor may be assigned here while its predecessor is still stopping. So
+a task *waits* while somebody who is already stopping will give up what it needs: its own slot's predecessor, the holder of
+one of its addresses, or enough room. When nobody who is stopping would help, it is *refused* and goes elsewhere.
+
+A *stranger* is a task that this host runs and nobody knows (its record was lost). Nobody can say which addresses it holds,
+so no task that needs an address is admitted until all strangers are gone.
+
+A waiting task holds nothing, hence two waiting tasks cannot block each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import trio
+
+from beeyard.core.errors import HostError
+from beeyard.core.model import AddressGrant
+from beeyard.core.wire import AssignedTask
+
+
+class AdmissionRefused(HostError):
+    """This node has no room for the task and will not have it soon."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclasses.dataclass
+class _Hold:
+    task: AssignedTask
+    stopping: bool = False
+
+
+def address_keys(task: AssignedTask) -> Iterator[tuple[str, str]]:
+    """(segment, address without prefix length) of each address that a task uses."""
+    for grant in task.grants:
+        if isinstance(grant, AddressGrant):
+            for address in grant.addresses:
+                yield grant.segment, address.partition("/")[0]
+
+
+class Admission:
+    """The room of one node and who holds it."""
+
+    def __init__(self, resources: Callable[[], tuple[int, int]]) -> None:
+        self._resources = resources
+        self._holds: dict[str, _Hold] = {}
+        self._n_strangers = 0
+        self._changed = trio.Event()
+
+    async def admit(self, task: AssignedTask, waiting: Callable[[str], None]) -> None:
+        """Wait until the task fits, then hold what it needs. `waiting` is told why it waits, once per reason.
+
+        Cancellation: all or nothing: when cancelled, nothing is held.
+
+        Raises:
+            AdmissionRefused: it does not fit, and nobody who is stopping would change that.
+        """
+        told = ""
+        while reason := self._why_wait(task):
+            if reason != told:
+                waiting(reason)
+                told = reason
+            await self._changed.wait()
+        self.hold(task)
+
+    def hold(self, task: AssignedTask) -> None:
+        """Count a task that is already here, whether it fits or not. Idempotent: yes."""
+        self._holds.setdefault(task.id, _Hold(task))
+
+    def stopping(self, task_id: str) -> None:
+        """The task will give up what it holds. Idempotent: yes; fine for a task that holds nothing."""
+        hold = self._holds.get(task_id)
+        if hold is not None and not hold.stopping:
+            hold.stopping = True
+            self._wake()
+
+    def release(self, task_id: str) -> None:
+        """The task is over and its links are down. Idempotent: yes."""
+        if self._holds.pop(task_id, None) is not None:
+            self._wake()
+
+    def stranger_found(self) -> None:
+        """A task that nobody knows is on this host."""
+        self._n_strangers += 1
+
+    def stranger_gone(self) -> None:
+        """One of them is gone, its links down."""
+        self._n_strangers -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _why_wait(self, task: AssignedTask) -> str:
+        """ "" when the task fits now, else whom it waits for."""
+        wanted = set(address_keys(task))
+        if wanted and self._n_strangers:
+            return f"waiting for {self._n_strangers} unknown tasks to be cleaned up"
+        for hold in self._holds.values():
+            if hold.task.id == task.id:
+                continue
+            sharing = [key[1] for key in address_keys(hold.task) if key in wanted]
+            if sharing and not hold.stopping:
+                raise AdmissionRefused(f"address {sharing[0]} is in use on this node by task {hold.task.id}")
+            same_slot = hold.task.service_id == task.service_id and hold.task.slot == task.slot
+            if sharing or (same_slot and hold.stopping):
+                return f"waiting for task {hold.task.id} to stop"
+        return self._why_no_room(task)
+
+    def _why_no_room(self, task: AssignedTask) -> str:
+        asked = (task.spec.reservations.cpu_nano, task.spec.reservations.memory_bytes)
+        for column, (name, unit, scale) in enumerate((("CPU", "cores", 1e9), ("memory", "MiB", float(1 << 20)))):
+            if not asked[column]:
+                continue
+            total = self._resources()[column]
+            free = total - sum(self._asked(hold, column) for hold in self._holds.values())
+            if asked[column] <= free:
+                continue
+            returning = sum(self._asked(hold, column) for hold in self._holds.values() if hold.stopping)
+            if asked[column] <= free + returning:
+                return f"waiting for {name} that stopping tasks still hold"
+            raise AdmissionRefused(
+                f"insufficient {name} on this node: {asked[column] / scale:g} {unit} asked, "
+                f"{max(free, 0) / scale:g} of {total / scale:g} free"
+            )
+        return ""
+
+    @staticmethod
+    def _asked(hold: _Hold, column: int) -> int:
+        reservations = hold.task.spec.reservations
+        return (reservations.cpu_nano, reservations.memory_bytes)[column]
+
+
+__all__ = ["Admission", "AdmissionRefused", "address_keys"]

@@ -1,0 +1,96 @@
+"""The agent: one process on each node, from start to end.
+
+Order of a start: what runs on this host is taken up first, because it needs no manager; then this node makes sure that it
+has an identity; then it keeps connected. A clean stop is a cancellation: tasks run on under their shims.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from beeyard.agent.admission import Admission
+from beeyard.agent.config import AgentConfig
+from beeyard.agent.contact import Contact
+from beeyard.agent.describe import Describer
+from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
+from beeyard.agent.lifecycle import Surroundings
+from beeyard.agent.local_state import LocalState
+from beeyard.agent.manager_list import ManagerList
+from beeyard.agent.reporter import Reporter
+from beeyard.agent.session import Connector, Equipment, Removed, back_off
+from beeyard.agent.workload import Workload
+from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
+from beeyard.runtime.host import Host
+
+log = structlog.get_logger(__name__)
+
+
+async def run(
+    host: Host, config: AgentConfig, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Be this host's agent until cancelled. Started once the tasks found on the host are looked after.
+
+    Raises:
+        InvalidSpec: the configuration cannot work: no manager, no token where one is needed, one of another cluster.
+        PeerRefused: the cluster does not want this node, for the reason given.
+        DiskError: the state directory cannot be read, or the identity not be written.
+        ExecutorError: an executor cannot say what runs on this host.
+    """
+    token = parse_token(config.join_token) if config.join_token else None
+    if not config.managers:
+        raise InvalidSpec("managers", "give the address of at least one manager, such as tcp://10.0.0.1:2377")
+    identity = IdentityKeeper(host, config.state_dir)
+    is_member = await identity.load(token)
+    if not is_member and token is None:
+        raise InvalidSpec("join token", "this node is not a member of a cluster yet and needs one to join")
+    managers = ManagerList(host.files, config.state_dir, config.managers)
+    await managers.load()
+
+    contact = Contact()
+    reporter = Reporter(config.coalesce_s)
+    state = LocalState(host.files, config.state_dir)
+    around = Surroundings(host, state, reporter, Admission(host.resources), contact)
+    describer = Describer(host, config.node_name)
+    equipment = Equipment(host, config, identity, contact, reporter, describer)
+    controllers = [controller for executor in host.executors for controller in await executor.recover()]
+    records = await state.load()
+    async with trio.open_nursery() as nursery:
+        workload = Workload(around, nursery)
+        workload.adopt(records, controllers)
+        task_status.started()
+        end: ClusterError | None = None
+        if not is_member:
+            assert token is not None
+            end = await _join(equipment, managers, token)
+        if end is None:
+            end = await Connector(equipment, managers, workload).run()
+        if isinstance(end, Removed):
+            log.warning("this node was removed from the cluster: its tasks are stopped", reason=str(end))
+            await workload.abandon()
+        nursery.cancel_scope.cancel()
+    if isinstance(end, Removed):
+        await identity.forget()
+    raise end
+
+
+async def _join(equipment: Equipment, managers: ManagerList, token: JoinToken) -> ClusterError | None:
+    """Ask one manager after another until one lets this node in; the error if that cannot be."""
+    host, config = equipment.host, equipment.config
+    n_failures = 0
+    while True:
+        address = managers.current
+        try:
+            await equipment.identity.join(address, token, config.node_name or host.hostname)
+        except (PeerRefused, HostError) as error:
+            return error
+        except PeerError as error:
+            log.warning("not joined yet", manager=address, reason=str(error))
+        else:
+            return None
+        n_failures += 1
+        managers.advance()
+        await back_off(host, config, n_failures)
+
+
+__all__ = ["AgentConfig", "run"]

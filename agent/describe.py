@@ -1,0 +1,46 @@
+"""What this host is, in the words of the cluster."""
+
+from __future__ import annotations
+
+import structlog
+
+import beeyard
+from beeyard.core.errors import HostError
+from beeyard.core.model import NodeDescription, Platform, Resources
+from beeyard.netdrivers.driver import host_links
+from beeyard.runtime.host import Host
+
+log = structlog.get_logger(__name__)
+
+
+class Describer:
+    """Describes the host; what cannot be read stays as it was last seen."""
+
+    def __init__(self, host: Host, node_name: str) -> None:
+        self._host = host
+        self._node_name = node_name
+        self._last = NodeDescription()
+
+    async def describe(self) -> NodeDescription:
+        """The host as it is now."""
+        host = self._host
+        links, link_kinds = self._last.links, self._last.link_kinds
+        try:
+            links, link_kinds = await host_links(host.netlink)
+        except (HostError, OSError) as error:
+            log.warning("the links of this host cannot be read", reason=str(error))
+        architecture, os_name = host.platform()
+        cpu_nano, memory_bytes = host.resources()
+        self._last = NodeDescription(
+            hostname=self._node_name or host.hostname,
+            platform=Platform(architecture=architecture, os=os_name),
+            resources=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
+            engine_version=beeyard.__version__,
+            images=tuple(image for executor in host.executors for image in executor.images),
+            link_kinds=link_kinds,
+            links=links,
+        )
+        return self._last
+
+
+__all__ = ["Describer"]

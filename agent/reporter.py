@@ -1,0 +1,100 @@
+"""Statuses on their way to the manager.
+
+Theory of operation
+-------------------
+A task's state is a Lamport clock, so only its newest status matters: a status that is overtaken before it was sent is
+never sent. What was sent is kept until the manager says that it is durable. A new session starts from nothing: the newest
+status of every task is sent again, whether the manager had confirmed it or not, because it may be another manager or one
+that was restored. A task that is forgotten stays here until its last status is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from beeyard.core.model import TaskStatus
+from beeyard.core.wire import StatusReport, TaskReport
+
+# 1,000 statuses are about 100 kB: a small frame, and few of them for any node.
+REPORTS_PER_MESSAGE = 1000
+# Messages on the way at once. More would only queue up in the manager, where they can no longer be coalesced.
+IN_FLIGHT_MAX = 4
+
+
+class Reporter:
+    """Collects the statuses of one node's tasks and hands them to the session, in order per task."""
+
+    def __init__(self, coalesce_s: float) -> None:
+        self._coalesce_s = coalesce_s
+        self._newest: dict[str, TaskStatus] = {}
+        self._unsent: dict[str, TaskStatus] = {}
+        self._in_flight: deque[StatusReport] = deque()
+        self._forgotten: dict[str, None] = {}
+        self._asked = False
+        self._number = 0
+        self._wake = trio.Event()
+
+    def report(self, task_id: str, status: TaskStatus) -> None:
+        """Take note of a task's newest status; it is sent soon. Never lowers what was reported."""
+        before = self._newest.get(task_id)
+        assert before is None or status.state >= before.state, (task_id, before, status)
+        self._newest[task_id] = status
+        self._unsent[task_id] = status
+        self._forgotten.pop(task_id, None)
+        self._wake.set()
+
+    def forget(self, task_id: str) -> None:
+        """The task is gone from this node: drop it once its last status is confirmed."""
+        if task_id in self._newest:
+            self._forgotten[task_id] = None
+            self._drop_confirmed()
+
+    def status(self, task_id: str) -> TaskStatus | None:
+        """The newest status of a task, for as long as it is kept."""
+        return self._newest.get(task_id)
+
+    def ask(self) -> None:
+        """Send a message even if there is nothing to say: its confirmation shows that the manager is there."""
+        self._asked = True
+        self._wake.set()
+
+    def restart(self) -> None:
+        """A new session has begun: everything is to be sent again."""
+        self._in_flight.clear()
+        self._asked = False
+        self._unsent = dict(self._newest)
+        self._wake.set()
+
+    def acknowledge(self, number: int) -> None:
+        """Every message up to this number is durable."""
+        while self._in_flight and self._in_flight[0].number <= number:
+            self._in_flight.popleft()
+        self._drop_confirmed()
+        self._wake.set()
+
+    async def next(self) -> StatusReport:
+        """The next message to send, coalesced; waits while there is nothing to say or too much is unconfirmed."""
+        while not (self._unsent or self._asked) or len(self._in_flight) >= IN_FLIGHT_MAX:
+            self._wake = trio.Event()
+            await self._wake.wait()
+        await trio.sleep(self._coalesce_s)
+        self._asked = False
+        self._number += 1
+        chosen = list(self._unsent)[:REPORTS_PER_MESSAGE]
+        reports = tuple(TaskReport(task_id=task_id, status=self._unsent.pop(task_id)) for task_id in chosen)
+        message = StatusReport(number=self._number, reports=reports)
+        self._in_flight.append(message)
+        return message
+
+    def _drop_confirmed(self) -> None:
+        if not self._forgotten:
+            return
+        open_ids = {report.task_id for message in self._in_flight for report in message.reports} | set(self._unsent)
+        for task_id in [task_id for task_id in self._forgotten if task_id not in open_ids]:
+            del self._forgotten[task_id]
+            del self._newest[task_id]
+
+
+__all__ = ["Reporter"]
