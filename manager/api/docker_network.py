@@ -1,0 +1,173 @@
+"""Docker's networks ↔ `Network`, with the tasks on them and how full their pools are."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from beeyard.core.address_pool import PoolUsage
+from beeyard.core.errors import Unsupported
+from beeyard.core.model import AddressGrant, IPAMConfig, Network, Task
+from beeyard.core.pools import ResolvedPool
+from beeyard.manager.api.docker_value import compact, time_of
+from beeyard.manager.api.fields import Fields
+from beeyard.manager.api.lookup import task_name
+
+
+def read_network(body: object, network_id: str) -> Network:
+    """A network as a client asks for it; what it may say is checked by `core.pools.validate_network`.
+
+    Raises:
+        InvalidSpec, Unsupported
+    """
+    fields = Fields(body)
+    config_only = fields.flag("ConfigOnly")
+    driver = fields.text("Driver", "bridge")
+    source = fields.nested("ConfigFrom")
+    ipam = fields.nested("IPAM")
+    if fields.take("EnableIPv4") is False:
+        raise Unsupported("--ipv4=false")
+    network = Network(
+        id=network_id,
+        name=fields.text("Name"),
+        # Docker's CLI always names a driver; for a configuration without one it is the default, "bridge".
+        driver="" if config_only and driver == "bridge" else driver,
+        scope=fields.text("Scope", "swarm"),
+        config_only=config_only,
+        config_from=source.text("Network"),
+        ipam_driver=ipam.text("Driver", "default"),
+        ipam=tuple(_read_ipam(config) for config in ipam.nested_list("Config")),
+        options=fields.labels("Options"),
+        labels=fields.labels("Labels"),
+        internal=fields.flag("Internal"),
+        attachable=fields.flag("Attachable"),
+        enable_ipv6=fields.flag("EnableIPv6"),
+    )
+    fields.take("CheckDuplicate")  # names are always unique
+    source.finish()
+    ipam.finish({"Options": "--ipam-opt"})
+    fields.finish({"Ingress": "--ingress"})
+    return network
+
+
+def _read_ipam(fields: Fields) -> IPAMConfig:
+    config = IPAMConfig(
+        subnet=fields.text("Subnet"),
+        ip_range=fields.text("IPRange"),
+        gateway=fields.text("Gateway"),
+        aux_addresses=fields.labels("AuxiliaryAddresses"),
+    )
+    fields.finish()
+    return config
+
+
+def show_network(network: Network, pools: Sequence[ResolvedPool] = ()) -> dict[str, Any]:
+    """A network as a list gives it. One with `--config-from` shows the subnets of its pools."""
+    configs = list(network.ipam) or [config for pool in pools for config in pool.ipam]
+    return {
+        "Name": network.name,
+        "Id": network.id,
+        "Created": time_of(network.created_at_s),
+        "Scope": network.scope,
+        "Driver": network.driver or "null",
+        "EnableIPv4": not configs or any(_family(config) == 4 for config in configs),
+        "EnableIPv6": network.enable_ipv6 or any(_family(config) == 6 for config in configs),
+        "IPAM": {"Driver": network.ipam_driver, "Options": None, "Config": [_show_ipam(config) for config in configs]},
+        "Internal": network.internal,
+        "Attachable": network.attachable,
+        "Ingress": False,
+        "ConfigFrom": {"Network": network.config_from},
+        "ConfigOnly": network.config_only,
+        "Containers": {},
+        "Options": network.options,
+        "Labels": network.labels,
+    }
+
+
+def show_network_in_full(
+    network: Network,
+    pools: Sequence[ResolvedPool],
+    tasks: Iterable[Task],
+    usage_of: Callable[[str], PoolUsage | None],
+) -> dict[str, Any]:
+    """A network as `inspect` gives it: with the live tasks on it and the state of its pools.
+
+    Args:
+        tasks: those that may have a place on the network.
+        usage_of: by pool id.
+    """
+    shown = show_network(network, pools)
+    shown["Containers"] = {
+        task.id: _show_container(task, grant)
+        for task in tasks
+        if task.holds_room
+        for grant in task.grants
+        if isinstance(grant, AddressGrant) and network.id in (grant.network_id, grant.pool_id)
+    }
+    if pools:
+        shown["Status"] = {"IPAM": {"Pools": {pool.name: _show_pool(pool, usage_of(pool.pool_id)) for pool in pools}}}
+    return shown
+
+
+def _show_container(task: Task, grant: AddressGrant) -> dict[str, str]:
+    by_family = {ipaddress.ip_interface(address).version: address for address in grant.addresses}
+    return {
+        "Name": task_name(task),
+        "EndpointID": grant.id,
+        "MacAddress": grant.mac,
+        "IPv4Address": by_family.get(4, ""),
+        "IPv6Address": by_family.get(6, ""),
+    }
+
+
+def _show_pool(pool: ResolvedPool, usage: PoolUsage | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "Subnets": [config.subnet for config in pool.ipam],
+        "Ranges": [config.ip_range or config.subnet for config in pool.ipam],
+        "Parent": pool.parent,
+        "Nodes": pool.nodes,
+    }
+    if usage is not None:
+        shown |= {"Total": usage.total, "Used": usage.used, "Cooling": usage.cooling, "Free": usage.free}
+    return shown
+
+
+def _family(config: IPAMConfig) -> int:
+    return 6 if ":" in config.subnet else 4
+
+
+def _show_ipam(config: IPAMConfig) -> dict[str, Any]:
+    return compact(
+        Subnet=config.subnet,
+        IPRange=config.ip_range,
+        Gateway=config.gateway,
+        AuxiliaryAddresses=config.aux_addresses,
+    )
+
+
+def show_network_of_task(grant: AddressGrant, network: Network | None) -> dict[str, Any]:
+    """Docker's other form of a network, inside a task's attachments. `network` is None when it was removed meanwhile."""
+    spec: dict[str, Any] = {
+        "Name": grant.network_name,
+        "Labels": network.labels if network else {},
+        "DriverConfiguration": {"Name": grant.driver},
+        **compact(ConfigFrom={"Network": network.config_from} if network and network.config_from else {}),
+        "Scope": "swarm",
+    }
+    return {
+        "ID": grant.network_id,
+        "Version": {"Index": network.version if network else 0},
+        "CreatedAt": time_of(network.created_at_s if network else 0),
+        "UpdatedAt": time_of(network.updated_at_s if network else 0),
+        "Spec": spec,
+        # What the task really has on its node, and where it came from.
+        "DriverState": {
+            "Name": grant.driver,
+            "Options": compact(parent=grant.parent, macvlan_mode=grant.mode, pool=grant.pool_name),
+        },
+        "IPAMOptions": {"Driver": {"Name": "default"}},
+    }
+
+
+__all__ = ["read_network", "show_network", "show_network_in_full", "show_network_of_task"]

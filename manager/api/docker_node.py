@@ -1,0 +1,95 @@
+"""Docker's nodes ↔ `NodeSpec` and `Node`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beeyard.core.errors import InvalidSpec, Unsupported
+from beeyard.core.model import Cluster, Node, NodeSpec
+from beeyard.core.states import Availability, Role
+from beeyard.manager.api.docker_value import compact, time_of
+from beeyard.manager.api.fields import Fields
+
+# What every node's agent brings along; macvlan and its like are probed.
+NETWORK_PLUGINS = ("host",)
+
+
+def is_manager(node: Node, cluster: Cluster) -> bool:
+    """Whether this node is the manager's own host."""
+    return node.id == cluster.manager_node_id
+
+
+def shown_role(node: Node, cluster: Cluster) -> Role:
+    """The role that users see: the manager's own host is a manager whatever its record says."""
+    return Role.MANAGER if is_manager(node, cluster) else node.spec.role
+
+
+def read_node_spec(body: object, node: Node, cluster: Cluster) -> NodeSpec:
+    """A whole NodeSpec, as an update sends it.
+
+    Raises:
+        InvalidSpec, Unsupported
+    """
+    fields = Fields(body)
+    role = Role(fields.choice("Role", tuple(Role), shown_role(node, cluster)))
+    if role is not shown_role(node, cluster):
+        verb = "promote" if role is Role.MANAGER else "demote"
+        raise Unsupported(f"docker node {verb}", "a cluster has one manager for now")
+    availability = fields.text("Availability", node.spec.availability)
+    if availability not in tuple(Availability):
+        raise InvalidSpec("Availability", f'"{availability}" is none of {", ".join(Availability)}')
+    spec = NodeSpec(
+        name=fields.text("Name"),
+        labels=fields.labels("Labels"),
+        role=node.spec.role,
+        availability=Availability(availability),
+    )
+    fields.finish()
+    return spec
+
+
+def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, Any]:
+    """A node as `GET /nodes/ID` gives it. `manager_address` is HOST:PORT of this manager."""
+    description = node.description
+    shown: dict[str, Any] = {
+        "ID": node.id,
+        "Version": {"Index": node.version},
+        "CreatedAt": time_of(node.created_at_s),
+        "UpdatedAt": time_of(node.updated_at_s),
+        "Spec": {
+            **compact(Name=node.spec.name),
+            "Labels": node.spec.labels,
+            "Role": str(shown_role(node, cluster)),
+            "Availability": str(node.spec.availability),
+        },
+        "Description": {
+            "Hostname": description.hostname,
+            "Platform": compact(Architecture=description.platform.architecture, OS=description.platform.os),
+            "Resources": compact(
+                NanoCPUs=description.resources.cpu_nano, MemoryBytes=description.resources.memory_bytes
+            ),
+            "Engine": {
+                "EngineVersion": description.engine_version,
+                **compact(Labels=description.engine_labels),
+                "Plugins": [
+                    {"Type": "Network", "Name": name} for name in sorted({*NETWORK_PLUGINS, *description.link_kinds})
+                ],
+            },
+            "TLSInfo": show_tls_info(cluster),
+        },
+        "Status": {
+            "State": str(node.status.state),
+            **compact(Message=node.status.message, Addr=node.status.address),
+        },
+    }
+    if is_manager(node, cluster):
+        shown["ManagerStatus"] = {"Leader": True, "Reachability": "reachable", "Addr": manager_address}
+    return shown
+
+
+def show_tls_info(cluster: Cluster) -> dict[str, Any]:
+    """What identifies the cluster's CA."""
+    return {"TrustRoot": cluster.ca_certificate_pem.decode("ascii", "replace")}
+
+
+__all__ = ["is_manager", "read_node_spec", "show_node", "show_tls_info", "shown_role"]

@@ -1,0 +1,28 @@
+"""Docker's units: times in RFC 3339, durations in nanoseconds, and objects without their empty members."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+ZERO_TIME = "0001-01-01T00:00:00Z"
+
+
+def time_of(at_s: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC; 0 is Go's zero time."""
+    if at_s <= 0:
+        return ZERO_TIME
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def nanoseconds(duration_s: float) -> int:
+    """A duration as Docker writes it. Always an int: Go refuses a fraction or an exponent."""
+    return round(duration_s * 1_000_000_000)
+
+
+def compact(**members: Any) -> dict[str, Any]:
+    """A dictionary without the members that are None, 0, "", false or empty: what Go's `omitempty` leaves."""
+    return {name: value for name, value in members.items() if value}
+
+
+__all__ = ["ZERO_TIME", "compact", "nanoseconds", "time_of"]

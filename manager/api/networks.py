@@ -1,0 +1,109 @@
+"""`/networks`."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from beeyard.core.errors import Forbidden, NotFound, Unsupported
+from beeyard.core.model import HOST_NETWORK_ID, Network
+from beeyard.core.pools import ResolvedPool, pools_of, segments
+from beeyard.manager.api.call import BadRequest, Call, Reply, route
+from beeyard.manager.api.context import Context
+from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full
+from beeyard.manager.api.filters import FilterSet, has_label, parse_filters
+from beeyard.manager.api.lookup import all_networks, find_network
+from beeyard.manager.control.network import create_network, remove_network
+
+
+def routes(context: Context) -> list[BaseRoute]:
+    """The routes of this resource."""
+    return [
+        route("GET", "/networks", network_list, context),
+        route("POST", "/networks/create", network_create, context),
+        route("POST", "/networks/prune", network_prune, context),
+        route("GET", "/networks/{id}", network_inspect, context),
+        route("DELETE", "/networks/{id}", network_remove, context),
+        route("POST", "/networks/{id}/connect", network_connect, context),
+        route("POST", "/networks/{id}/disconnect", network_connect, context),
+    ]
+
+
+async def network_list(context: Context, call: Call) -> Reply:
+    filters: FilterSet[Network] = FilterSet(
+        {
+            "id": lambda network, value: value in network.id,
+            "name": lambda network, value: value in network.name,
+            "driver": lambda network, value: network.driver == value,
+            "scope": lambda network, value: network.scope == value,
+            "label": lambda network, value: has_label(network.labels, value),
+            "type": _is_of_type,
+            "dangling": lambda network, value: _is_dangling(context, network) is (value.lower() in ("1", "true")),
+        }
+    )
+    networks = all_networks(context.store)
+    found = filters.apply(networks.values(), parse_filters(call.query.get("filters", "")))
+    return Reply([show_network(network, _pools(context, network)) for network in found])
+
+
+def _is_of_type(network: Network, value: str) -> bool:
+    if value not in ("custom", "builtin"):
+        raise BadRequest(f"invalid filter 'type={value}'")
+    return (network.id == HOST_NETWORK_ID) is (value == "builtin")
+
+
+def _is_dangling(context: Context, network: Network) -> bool:
+    return network.id != HOST_NETWORK_ID and not any(
+        network.id in service.spec.task.network_ids for service in context.store.services.values()
+    )
+
+
+async def network_create(context: Context, call: Call) -> Reply:
+    network = read_network(call.json(), context.host.new_id())
+    created = await create_network(context.store, network)
+    return Reply({"Id": created.id, "Warning": ""}, 201)
+
+
+async def network_inspect(context: Context, call: Call) -> Reply:
+    network = find_network(context.store, call.path("id"))
+    # `verbose` asks for what is shown anyway.
+    call.flag("verbose")
+    if call.query.get("scope", "") not in ("", network.scope):
+        raise NotFound("network", call.path("id"))
+    tasks = context.store.tasks.values() if network.driver != "host" else ()
+    return Reply(show_network_in_full(network, _pools(context, network), tasks, context.status.pool_usage))
+
+
+async def network_remove(context: Context, call: Call) -> Reply:
+    network = find_network(context.store, call.path("id"))
+    if network.id == HOST_NETWORK_ID:
+        raise Forbidden("host is a pre-defined network and cannot be removed")
+    await remove_network(context.store, network.id)
+    return Reply(status=204)
+
+
+async def network_prune(_context: Context, _call: Call) -> Reply:
+    raise Unsupported("docker network prune", "remove networks by name")
+
+
+async def network_connect(_context: Context, _call: Call) -> Reply:
+    raise Unsupported("docker network connect and disconnect", "give a service its networks with --network")
+
+
+def _pools(context: Context, network: Network) -> list[ResolvedPool]:
+    """The pools behind a network; a config-only one is a pool itself."""
+    if not network.config_only:
+        return pools_of(network, context.store.networks.values())
+    return [
+        ResolvedPool(
+            pool_id=network.id,
+            name=network.name,
+            network_id=network.id,
+            parent=network.options.get("parent", ""),
+            nodes=network.labels.get("beeyard.nodes", ""),
+            segment=segments([network]).get(network.id, ""),
+            ipam=network.ipam,
+        )
+    ]
+
+
+__all__ = ["routes"]

@@ -1,0 +1,40 @@
+"""What the API needs to know beyond the store: the manager's live state, as a Protocol that the daemon implements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from beeyard.core.address_pool import PoolUsage
+from beeyard.core.states import Role
+
+
+class ManagerStatus(Protocol):
+    """The running manager as the API sees it. Everything but the rotation answers at once."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which agents and users reach this manager, such as "10.99.0.1:2377"."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Sentences for `docker info`, such as why replacing tasks is held back; empty when all is well."""
+
+    def join_token(self, role: Role) -> str:
+        """The token with which a node gets this role."""
+
+    async def rotate_join_token(self, role: Role) -> str:
+        """Make the token of a role invalid and give its successor.
+
+        Raises:
+            DiskError: the old one is still valid.
+        """
+
+    def pool_usage(self, pool_id: str) -> PoolUsage | None:
+        """How full a pool is now; None for one that is not known (yet)."""
+
+    def waiting_for(self, task_id: str) -> str:
+        """For a task that is planned and not committed: "planned on node yard2, waiting for addresses"; else ""."""
+
+
+__all__ = ["ManagerStatus"]

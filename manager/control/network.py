@@ -1,0 +1,66 @@
+"""Creating and removing networks."""
+
+from __future__ import annotations
+
+from beeyard.core.errors import FailedPrecondition, Forbidden
+from beeyard.core.model import HOST_NETWORK_NAME, AddressGrant, Network
+from beeyard.core.pools import config_networks, users_of, validate_network
+from beeyard.manager.store import Store, Transaction
+
+# Names that Docker keeps for itself; a network called so could never be told from Docker's own.
+PREDEFINED_NAMES = (HOST_NETWORK_NAME, "none", "bridge", "default")
+
+
+async def create_network(store: Store, network: Network) -> Network:
+    """Store a new network.
+
+    Raises:
+        InvalidSpec, Unsupported: see `core.pools.validate_network`.
+        Forbidden: a predefined name.
+        NameConflict, DiskError
+    """
+
+    def build(tx: Transaction) -> Network:
+        if network.name in PREDEFINED_NAMES:
+            raise Forbidden(f"operation is not permitted on predefined {network.name} network")
+        validate_network(network, tx.networks.values())
+        return tx.create(network)
+
+    return await store.commit(build)
+
+
+async def remove_network(store: Store, network_id: str) -> None:
+    """Remove a network that nobody uses.
+
+    Raises:
+        NotFound, DiskError
+        FailedPrecondition: in use; names the service, task or network that does.
+    """
+
+    def build(tx: Transaction) -> None:
+        network = tx.find(Network, network_id)
+        if reason := _use_of(tx, network):
+            raise FailedPrecondition(f"network {network.name} is in use by {reason}")
+        tx.delete(Network, network_id)
+
+    await store.commit(build)
+
+
+def _use_of(tx: Transaction, network: Network) -> str:
+    """Who still needs a network; "" when nobody does."""
+    for service in tx.services.values():
+        if network.id in service.spec.task.network_ids:
+            return f"service {service.spec.name}"
+    for task in tx.tasks.values():
+        if task.holds_room and any(
+            isinstance(grant, AddressGrant) and network.id in (grant.network_id, grant.pool_id) for grant in task.grants
+        ):
+            return f"task {task.service_name}.{task.slot} ({task.id}), which still holds an address of it"
+    for user in users_of(network, tx.networks.values()):
+        # One of several pools may go; the last one may not.
+        if config_networks(user.config_from, tx.networks.values()) == [network]:
+            return f"network {user.name}, which has no other pool"
+    return ""
+
+
+__all__ = ["create_network", "remove_network"]

@@ -1,0 +1,149 @@
+"""Creating, changing and removing services.
+
+These write `Service` alone. What follows from it, tasks that are added, replaced or stopped, is the orchestrators' work; they
+are woken by the store.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from beeyard.core import constraint
+from beeyard.core.errors import FailedPrecondition, InvalidSpec
+from beeyard.core.model import (
+    HOST_NETWORK_ID,
+    HOST_NETWORK_NAME,
+    Network,
+    Service,
+    ServiceSpec,
+    UpdateState,
+    UpdateStatus,
+)
+from beeyard.core.states import TaskState
+from beeyard.manager.store import Store, Transaction, View
+from beeyard.runtime.host import Host
+
+HOST_IMAGE = "host"
+
+
+async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service:
+    """Store a new service.
+
+    Raises:
+        InvalidSpec, NotFound: a network that is not there, an image that no node runs, …
+        NameConflict
+        DiskError
+    """
+    service_id = host.new_id()
+
+    def build(tx: Transaction) -> Service:
+        return tx.create(Service(id=service_id, spec=_checked(tx, spec)))
+
+    return await store.commit(build)
+
+
+async def update_service(store: Store, service_id: str, version: int, spec: ServiceSpec) -> Service:
+    """Replace a service's spec. A change of its task is rolled out; a change of anything else touches no task.
+
+    Raises:
+        NotFound, OutOfSequence, InvalidSpec, NameConflict, DiskError
+    """
+
+    def build(tx: Transaction) -> Service:
+        return _replace_spec(tx, tx.find(Service, service_id), version, _checked(tx, spec))
+
+    return await store.commit(build)
+
+
+async def rollback_service(store: Store, service_id: str, version: int) -> Service:
+    """Go back to the spec before the last update; once, as in Docker.
+
+    Raises:
+        NotFound, OutOfSequence, DiskError
+        FailedPrecondition: there is no previous spec.
+    """
+
+    def build(tx: Transaction) -> Service:
+        service = tx.find(Service, service_id)
+        if service.previous_spec is None:
+            raise FailedPrecondition(f"service {service.id} does not have a previous spec")
+        rolled_back = _replace_spec(tx, service, version, _checked(tx, service.previous_spec))
+        return tx.update(msgspec.structs.replace(rolled_back, previous_spec=None))
+
+    return await store.commit(build)
+
+
+async def remove_service(store: Store, service_id: str) -> None:
+    """Remove a service; its tasks are stopped by the orchestrator.
+
+    Raises:
+        NotFound, DiskError
+    """
+    await store.commit(lambda tx: tx.delete(Service, service_id))
+
+
+def count_tasks(view: View, service: Service) -> dict[str, int]:
+    """Docker's ServiceStatus: how many tasks run of those that are wanted."""
+    tasks = view.tasks_of_service(service.id)
+    running = sum(t.status.state == TaskState.RUNNING and t.desired_state <= TaskState.RUNNING for t in tasks)
+    completed = sum(t.status.state == TaskState.COMPLETE for t in tasks)
+    return {"RunningTasks": running, "DesiredTasks": service.spec.replicas, "CompletedTasks": completed}
+
+
+def _replace_spec(tx: Transaction, service: Service, version: int, spec: ServiceSpec) -> Service:
+    if spec == service.spec:
+        return tx.update(service, expected_version=version)
+    changed = msgspec.structs.replace(service, spec=spec, previous_spec=service.spec)
+    if spec.task != service.spec.task:
+        changed = msgspec.structs.replace(
+            changed,
+            spec_version=service.spec_version + 1,
+            update_status=UpdateStatus(state=UpdateState.UPDATING, started_at_s=tx.now_s, message="update in progress"),
+        )
+    return tx.update(changed, expected_version=version)
+
+
+def _checked(tx: Transaction, spec: ServiceSpec) -> ServiceSpec:
+    """The spec with its networks as ids, once everything in it can work in this cluster."""
+    constraint.parse_all(spec.task.constraints)
+    _check_image(tx, spec.task.image)
+    network_ids = tuple(_network_id(tx, target) for target in spec.task.network_ids)
+    for network_id in network_ids:
+        if network_ids.count(network_id) > 1:
+            raise InvalidSpec("Networks", f"network {_network_name(tx, network_id)} is given twice")
+    if HOST_NETWORK_ID in network_ids and len(network_ids) > 1:
+        raise InvalidSpec("Networks", "the network host gives a task its node's own network and goes with no other")
+    return msgspec.structs.replace(spec, task=msgspec.structs.replace(spec.task, network_ids=network_ids))
+
+
+def _check_image(tx: Transaction, image: str) -> None:
+    """Refuse an image that no executor of any node runs; `host` may come before the first node does."""
+    if image == HOST_IMAGE or any(image in node.description.images for node in tx.nodes.values()):
+        return
+    raise InvalidSpec(
+        "Image",
+        f"image {image} needs the docker or oci executor, which no node has; "
+        f'this version runs only the image "{HOST_IMAGE}": a command of the node itself',
+    )
+
+
+def _network_id(tx: Transaction, target: str) -> str:
+    if target in (HOST_NETWORK_ID, HOST_NETWORK_NAME):
+        return HOST_NETWORK_ID
+    network = tx.get(Network, target) or tx.by_name(Network, target)
+    if network is None:
+        raise InvalidSpec("Networks", f"network {target} not found")
+    if network.config_only:
+        raise InvalidSpec(
+            "Networks",
+            f"{network.name} is a configuration only network; create one with --config-from and use that",
+        )
+    return network.id
+
+
+def _network_name(tx: Transaction, network_id: str) -> str:
+    network = tx.get(Network, network_id)
+    return network.name if network else HOST_NETWORK_NAME
+
+
+__all__ = ["count_tasks", "create_service", "remove_service", "rollback_service", "update_service"]

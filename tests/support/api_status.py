@@ -1,0 +1,59 @@
+"""A `ManagerStatus` for tests of the API alone: tokens from the store, usage of pools from the grants in it."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from beeyard.core.address_pool import AddressBook, PoolUsage
+from beeyard.core.model import AddressGrant
+from beeyard.core.pools import pools_of
+from beeyard.core.states import Role
+from beeyard.manager.store import Store, Transaction
+
+
+class PlainStatus:
+    """Answers as a running manager would, without one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.address = "10.99.0.1:2377"
+        self.warnings: list[str] = []
+        self.waits: dict[str, str] = {}
+        self.n_rotations = 0
+
+    def join_token(self, role: Role) -> str:
+        cluster = self._store.cluster
+        assert cluster is not None
+        secret = cluster.manager_secret if role is Role.MANAGER else cluster.worker_secret
+        return f"SWMTKN-1-{'0' * 50}-{secret}"
+
+    async def rotate_join_token(self, role: Role) -> str:
+        self.n_rotations += 1
+        secret = f"{self.n_rotations:025}"
+
+        def build(tx: Transaction) -> None:
+            assert tx.cluster is not None
+            field = "manager_secret" if role is Role.MANAGER else "worker_secret"
+            tx.update(msgspec.structs.replace(tx.cluster, **{field: secret}))
+
+        await self._store.commit(build)
+        return self.join_token(role)
+
+    def pool_usage(self, pool_id: str) -> PoolUsage | None:
+        networks = list(self._store.networks.values())
+        pool = next((p for network in networks for p in pools_of(network, networks) if p.pool_id == pool_id), None)
+        if pool is None:
+            return None
+        book = AddressBook()
+        book.set_pool(pool.spec())
+        for task in self._store.tasks.values():
+            for grant in task.grants:
+                if isinstance(grant, AddressGrant) and grant.pool_id == pool_id and task.holds_room:
+                    plain = [str(ipaddress.ip_interface(address)) for address in grant.addresses]
+                    book.restore(grant.id, pool_id, grant.segment, plain)
+        return book.usage(pool_id, 0.0)
+
+    def waiting_for(self, task_id: str) -> str:
+        return self.waits.get(task_id, "")
