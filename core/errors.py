@@ -156,7 +156,9 @@ class Unsupported(RequestError):
         self.instead = instead
 
     def __str__(self) -> str:
-        sentence = f"{self.feature} is not supported by beeyard"
+        # "docker secrets are", but "--dns-options is".
+        verb = "are" if self.feature.startswith("docker ") and self.feature.endswith("s") else "is"
+        sentence = f"{self.feature} {verb} not supported by beeyard"
         return f"{sentence}: {self.instead}" if self.instead else sentence
 
 

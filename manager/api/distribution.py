@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 
 from beeyard.manager.api.call import Call, Reply, error_reply, route
 from beeyard.manager.api.context import Context
-from beeyard.manager.api.image import HOST_DIGEST, HOST_IMAGE, canonical_image
+from beeyard.manager.control.image import HOST_DIGEST, HOST_IMAGE, canonical_image
 
 
 def routes(context: Context) -> list[BaseRoute]:

@@ -12,7 +12,7 @@ from beeyard.core.model import FailureAction, Service, ServiceSpec, UpdateConfig
 from beeyard.manager.api.call import BadRequest
 from beeyard.manager.api.docker_task_spec import read_networks, read_task_spec, show_task_spec
 from beeyard.manager.api.docker_value import compact, nanoseconds, time_of
-from beeyard.manager.api.fields import Fields
+from beeyard.manager.api.fields import Fields, is_empty
 
 NAME_PATTERN = r"[a-zA-Z0-9]+(?:[a-zA-Z0-9-_]*[a-zA-Z0-9])?"
 # Far above what one cluster runs; a number beyond it is a slip, and each replica costs memory from then on.
@@ -46,9 +46,9 @@ def read_service_spec(body: object) -> ServiceSpec:
         labels=fields.labels("Labels"),
         task=task,
         replicas=_replicas(fields),
-        update=_update_config(fields, "UpdateConfig", "--update-failure-action rollback"),
-        rollback=_update_config(fields, "RollbackConfig", "--rollback-failure-action rollback"),
+        update=_update_config(fields, "UpdateConfig"),
     )
+    _refuse_rollback(fields)
     _refuse_endpoint(fields.nested("EndpointSpec"))
     fields.finish()
     return spec
@@ -73,14 +73,14 @@ def _replicas(fields: Fields) -> int:
     return replicas
 
 
-def _update_config(fields: Fields, name: str, rollback_flag: str) -> UpdateConfig | None:
+def _update_config(fields: Fields, name: str) -> UpdateConfig | None:
     if not fields.has(name):
         return None
     given = fields.nested(name)
     actions = tuple(FailureAction)
     action = given.choice("FailureAction", actions, FailureAction.PAUSE)
     if action == FailureAction.ROLLBACK:
-        raise Unsupported(rollback_flag, "pause or continue, then docker service rollback")
+        raise Unsupported("--update-failure-action rollback", "pause or continue, then docker service rollback")
     config = UpdateConfig(
         parallelism=given.integer("Parallelism"),
         delay_s=given.duration_s("Delay"),
@@ -93,10 +93,17 @@ def _update_config(fields: Fields, name: str, rollback_flag: str) -> UpdateConfi
     return config
 
 
+def _refuse_rollback(fields: Fields) -> None:
+    if _update_config(fields, "RollbackConfig") not in (None, UpdateConfig()):
+        raise Unsupported("--rollback-parallelism or another --rollback option", "a rollback goes as an update does")
+
+
 def _refuse_endpoint(endpoint: Fields) -> None:
     if endpoint.text("Mode", "vip") != "vip":
         raise Unsupported("--endpoint-mode dnsrr")
-    endpoint.finish({"Ports": "--publish (-p)"})
+    if endpoint.has("Ports") and not is_empty(endpoint.take("Ports")):
+        raise Unsupported("--publish (-p)", "on a macvlan network each task has an address with all its ports")
+    endpoint.finish()
 
 
 def show_service_spec(spec: ServiceSpec, *, defaults: bool) -> dict[str, Any]:

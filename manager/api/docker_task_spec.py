@@ -17,7 +17,7 @@ from beeyard.core.model import (
 )
 from beeyard.manager.api.docker_value import compact, nanoseconds
 from beeyard.manager.api.fields import Fields
-from beeyard.manager.api.image import canonical_image, docker_image
+from beeyard.manager.control.image import canonical_image, docker_image
 
 # Docker's own least values; below them a limit is nearly always a mistake of units.
 CPU_NANO_MIN = 1_000_000

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 
 from beeyard.core.errors import Unsupported
 from beeyard.core.model import Task
+from beeyard.core.rollout import is_dirty
 from beeyard.core.states import TaskState
 from beeyard.manager.api.call import Call, Reply, error_reply, route
 from beeyard.manager.api.context import Context
@@ -38,7 +39,7 @@ def _filter_set(context: Context) -> FilterSet[Task]:
 
     def is_up_to_date(task: Task, value: str) -> bool:
         service = services.get(task.service_id)
-        newest = service is not None and service.spec_version == task.spec_version
+        newest = service is not None and not is_dirty(task, service, context.store.nodes)
         return newest is (value.lower() in ("1", "true"))
 
     return FilterSet(

@@ -20,10 +20,9 @@ from beeyard.core.model import (
     UpdateStatus,
 )
 from beeyard.core.states import TaskState
+from beeyard.manager.control.image import HOST_IMAGE, docker_image
 from beeyard.manager.store import Store, Transaction, View
 from beeyard.runtime.host import Host
-
-HOST_IMAGE = "host"
 
 
 async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service:
@@ -43,7 +42,7 @@ async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service
 
 
 async def update_service(store: Store, service_id: str, version: int, spec: ServiceSpec) -> Service:
-    """Replace a service's spec. A change of its task is rolled out; a change of anything else touches no task.
+    """Replace a service's spec. A change of its task is rolled out; a change of anything else touches no running task.
 
     Raises:
         NotFound, OutOfSequence, InvalidSpec, NameConflict, DiskError
@@ -95,6 +94,7 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
         return tx.update(service, expected_version=version)
     changed = msgspec.structs.replace(service, spec=spec, previous_spec=service.spec)
     if spec.task != service.spec.task:
+        # Also ends a pause: the new spec gets its own chance.
         changed = msgspec.structs.replace(
             changed,
             spec_version=service.spec_version + 1,
@@ -122,7 +122,7 @@ def _check_image(tx: Transaction, image: str) -> None:
         return
     raise InvalidSpec(
         "Image",
-        f"image {image} needs the docker or oci executor, which no node has; "
+        f"image {docker_image(image)} needs the docker or oci executor, which no node has; "
         f'this version runs only the image "{HOST_IMAGE}": a command of the node itself',
     )
 
