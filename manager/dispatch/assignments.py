@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from beeyard.core.model import Service, Task
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask, Assignments
-from beeyard.manager.store import Store
+from beeyard.manager.store import View
 
 FENCE_LABEL = "beeyard.on-isolation"
 # Source: SwarmKit `defaultNodeDownPeriod`: tasks of a node that is down for so long are orphaned.
@@ -27,7 +27,7 @@ FENCED_LEASE_S = 60.0
 class AssignmentBook:
     """What the agent of one node has been told in this session, and what it has not yet."""
 
-    def __init__(self, store: Store, node_id: str) -> None:
+    def __init__(self, store: View, node_id: str) -> None:
         self._store = store
         self._node_id = node_id
         self._number = 0

@@ -8,7 +8,7 @@ keep a manager that is itself in trouble from declaring its whole cluster dead:
 * *Restart*: a manager that has just started has heard of nobody. It gives all nodes six periods to come back.
 * *Clock gap*: a manager whose own loop did not run for a while (paused, starved) gives the same grace anew: the silence
   was its own.
-* *Mass failure*: when more than half of the nodes seem to fail at once, the manager is probably the one cut off. The nodes
+* *Mass failure*: when more than half of the nodes, and two at least, seem to fail at once, the manager is probably the one cut off. The nodes
   are marked down, but whoever would replace their tasks asks `mass_failure` first and waits. It ends when at most half
   of the nodes are failing: because they are back, because an operator removed or drained them, or because others joined.
 
@@ -93,7 +93,7 @@ class Liveness:
         self._failed_s.update((node.id, now_s) for node in expired)
         failing = [n.id for n in _counted(nodes) if self._is_failing(n, now_s)]
         alive_before = sum(n.status.state in LIVE_STATES or n.id in self._failed_s for n in _counted(nodes))
-        if self._mass or 2 * len(failing) > alive_before:
+        if self._mass or _is_mass(len(failing), alive_before):
             self._mass.update(dict.fromkeys(failing))
         return expired
 
@@ -112,7 +112,7 @@ class Liveness:
     def mass_failure(self, nodes: Mapping[str, Node], now_s: float) -> str:
         """Why tasks of nodes that are down must not be replaced now, as a sentence; "" when they may."""
         failing, total = self._count_mass(nodes, now_s)
-        if 2 * failing <= total:
+        if not _is_mass(failing, total):
             return ""
         return (
             f"{failing} of {total} nodes seem to have failed at once: this manager is probably the one cut off; "
@@ -143,6 +143,11 @@ class Liveness:
 
     def _silence_periods(self, node_id: str, now_s: float) -> float:
         return (now_s - self.last_contact_s(node_id)) / self.period_s
+
+
+def _is_mass(failing: int, total: int) -> bool:
+    """Two at least: one node that fails alone says nothing about the others."""
+    return failing >= 2 and 2 * failing > total
 
 
 def _counted(nodes: Mapping[str, Node]) -> Iterable[Node]:
