@@ -68,6 +68,7 @@ async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: s
     try:
         async with netlink.netns_fd(netns, settings=_SETTINGS, frames=True) as netns_fd:
             parent = await _usable_parent(netlink, grant)
+            await _check_addresses(netlink, netns, grant, interface)
             index = await _create(netlink, netns_fd, grant, interface, parent)
             try:
                 return await _configure(netlink, netns, grant, interface, index)
@@ -129,6 +130,14 @@ async def _usable_parent(netlink: Netlink, grant: AddressGrant) -> codec.LinkInf
     if grant.mtu > parent.mtu:
         raise refusal.mtu_too_large(grant, parent.mtu)
     return parent
+
+
+async def _check_addresses(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> None:
+    """Refuse an address that another link of the namespace has: the kernel would take it, and answer on either."""
+    wanted = {ipaddress.ip_interface(address).ip for address in grant.addresses}
+    for present in codec.read_addresses(await netlink.request(codec.dump_addresses(), netns)):
+        if ipaddress.ip_interface(present.interface).ip in wanted:
+            raise refusal.address_in_use(present.interface, interface)
 
 
 async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interface: str, parent: codec.LinkInfo) -> int:

@@ -52,6 +52,12 @@ def mtu_too_large(grant: AddressGrant, parent_mtu: int) -> NetlinkError:
     return NetlinkError(errno.EINVAL, "use parent", grant.parent, advice)
 
 
+def address_in_use(address: str, interface: str) -> NetlinkError:
+    """Another link of the task's namespace already has an address of the grant."""
+    advice = "the task's namespace already has this address; attach each address once"
+    return NetlinkError(errno.EEXIST, f"add address {address} to", interface, advice)
+
+
 def of_creation(error: OSError, grant: AddressGrant, interface: str, parent: LinkInfo) -> NetlinkError:
     """The link could not be created."""
     code = error.errno or 0
@@ -84,8 +90,6 @@ def of_configuration(error: OSError, grant: AddressGrant, interface: str, what: 
         advice = "the task's network namespace is gone; the task has to start anew"
     elif code == errno.EADDRINUSE:
         advice = f"another link on {grant.parent} already has the MAC address {grant.mac}; use another or none"
-    elif code == errno.EEXIST and "address" in what:
-        advice = "the task's namespace already has this address; attach each address once"
     elif code == errno.EACCES:
         advice = "IPv6 is switched off on this host; set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool"
     elif code in (errno.ENETUNREACH, errno.EHOSTUNREACH) or (code == errno.EINVAL and "gateway" in what):

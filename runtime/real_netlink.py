@@ -120,14 +120,14 @@ class _Channel:
 
     async def request(self, message: bytes) -> list[bytes]:
         """Send the requests of `message` one by one; the first that fails ends it."""
+        replies: list[bytes] = []
         async with self._lock:
             # Safety: the kernel has answered when `send` returns, so what is shielded never waits for long, and a
             # request that was sent is always known to have worked or not.
             with trio.CancelScope(shield=True):
-                replies: list[bytes] = []
                 for request in nl.split(message):
                     replies += await self._exchange(request)
-                return replies
+        return replies
 
     async def _exchange(self, request: nl.Message) -> list[bytes]:
         is_dump = request.flags & nl.NLM_F_DUMP == nl.NLM_F_DUMP and request.type in _GETS
