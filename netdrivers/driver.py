@@ -168,7 +168,7 @@ async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interfac
             raise refusal.of_configuration(error, grant, interface, what) from error
 
     await do(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of")
-    await do(codec.forbid_own_addresses(index), "forbid addresses of its own to")
+    await _forbid_own_addresses(netlink, netns, index)
     addresses = [ipaddress.ip_interface(address) for address in grant.addresses]
     for address in addresses:
         await do(codec.add_address(index, address), f"add address {address} to")
@@ -181,6 +181,14 @@ async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interfac
     for address in addresses:
         await _announce(netlink, netns, interface, address.ip, mac_bytes(link.mac))
     return AttachedLink(interface=interface, index=index, mac=link.mac, mtu=link.mtu, addresses=grant.addresses)
+
+
+async def _forbid_own_addresses(netlink: Netlink, netns: str, index: int) -> None:
+    try:
+        await netlink.request(codec.forbid_own_addresses(index), netns)
+    except OSError as error:
+        if error.errno != errno.EAFNOSUPPORT:  # a link without IPv6 makes none
+            raise
 
 
 async def _announce(netlink: Netlink, netns: str, interface: str, address: codec.Address, mac: bytes) -> None:

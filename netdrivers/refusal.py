@@ -90,7 +90,7 @@ def of_configuration(error: OSError, grant: AddressGrant, interface: str, what: 
         advice = "the task's network namespace is gone; the task has to start anew"
     elif code == errno.EADDRINUSE:
         advice = f"another link on {grant.parent} already has the MAC address {grant.mac}; use another or none"
-    elif code == errno.EACCES:
+    elif code in (errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP) and "address" in what:
         advice = "IPv6 is switched off on this host; set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool"
     elif code in (errno.ENETUNREACH, errno.EHOSTUNREACH) or (code == errno.EINVAL and "gateway" in what):
         advice = (

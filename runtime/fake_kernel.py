@@ -212,7 +212,8 @@ class FakeKernel:
         if nl.IFLA_AF_SPEC in found:
             inet6 = nl.attributes(nl.attributes(found[nl.IFLA_AF_SPEC]).get(nl.AF_INET6, b""))
             if nl.IFLA_INET6_ADDR_GEN_MODE in inet6:
-                link.makes_own_addresses = inet6[nl.IFLA_INET6_ADDR_GEN_MODE][0] != nl.IN6_ADDR_GEN_MODE_NONE
+                mode = inet6[nl.IFLA_INET6_ADDR_GEN_MODE][0]
+                self._links.make_own_addresses(link, mode != nl.IN6_ADDR_GEN_MODE_NONE)
         if change & nl.IFF_UP:
             self._links.set_up(link, bool(flags & nl.IFF_UP))
         return []

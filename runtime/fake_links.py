@@ -79,7 +79,7 @@ class FakeNamespace:
         if self.by_name(name) is not None:
             refuse(errno.EEXIST)
         if index in self.links:
-            refuse(errno.EBUSY)
+            refuse(errno.EEXIST)  # EBUSY before Linux 6.15
         while not index:
             self._last_index += 1
             index = self._last_index if self._last_index not in self.links else 0
@@ -188,32 +188,40 @@ class FakeHostLinks:
             refuse(errno.EINVAL)
         link.mode = mode
 
+    def make_own_addresses(self, link: FakeLink, wanted: bool) -> None:
+        """Whether the kernel gives the link an IPv6 address of its own."""
+        if link.mtu < _IPV6_MTU_MIN:
+            refuse(errno.EAFNOSUPPORT)
+        link.makes_own_addresses = wanted
+
     def add_address(self, link: FakeLink, address: Interface) -> None:
         """Give a link an address. Two links of a namespace may have the same one, as in Linux."""
         if address.version == 6 and link.mtu < _IPV6_MTU_MIN:
-            refuse(errno.EINVAL, "IPv6 is disabled on this device")
+            refuse(errno.EINVAL)
         if address.version == 6 and link.namespace.settings.get("ipv6/conf/default/disable_ipv6") == "1":
             refuse(errno.EACCES, "IPv6 is disabled on this device")
         same = [a for a in link.addresses if a.ip == address.ip and (a.version == 6 or a.network == address.network)]
         if same:
-            refuse(errno.EEXIST)
+            refuse(errno.EEXIST, "" if address.version == 6 else "ipv4: Address already assigned")
         link.addresses.append(address)
 
     def delete_address(self, link: FakeLink, address: Interface) -> None:
         """Take an address from a link, and the routes whose gateway can no longer be reached."""
         if address not in link.addresses:
-            refuse(errno.EADDRNOTAVAIL)
+            refuse(errno.EADDRNOTAVAIL, "" if address.version == 6 else "ipv4: Address not found")
         link.addresses.remove(address)
         routes = link.namespace.routes
         link.namespace.routes = [r for r in routes if r.link is not link or _reaches(link, r.gateway)]
 
     def add_default_route(self, link: FakeLink, gateway: Address, metric: int) -> None:
         """A default route through a gateway that must be on the link's subnet."""
-        if not link.up:
+        if gateway.version == 6 and link.mtu < _IPV6_MTU_MIN:
+            refuse(errno.ENODEV)
+        if gateway.version == 4 and not (link.up and _reaches(link, gateway)):
+            refuse(errno.ENETUNREACH, "Nexthop has invalid gateway")
+        if gateway.version == 6 and not link.up:
             refuse(errno.ENETDOWN)
-        if not _reaches(link, gateway):
-            if gateway.version == 4:
-                refuse(errno.ENETUNREACH, "Nexthop has invalid gateway")
+        if gateway.version == 6 and not _reaches(link, gateway):
             refuse(errno.EHOSTUNREACH)
         if any(r.metric == metric and r.gateway.version == gateway.version for r in link.namespace.routes):
             refuse(errno.EEXIST)

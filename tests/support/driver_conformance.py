@@ -60,7 +60,7 @@ async def attach_gives_a_link_that_answers(world: KernelWorld) -> None:
     assert await world.answers("10.9.0.10")
     assert await world.answers("fd00:9::10")
     mac = bytes.fromhex(link.mac.replace(":", ""))
-    ours = [frame for frame in world.frames_seen() if frame[6:12] == mac]
+    ours = [frame for frame in world.frames_seen() if frame[6:12] == mac and frame[0] & 1]
     assert [f[12:14].hex() for f in ours if f[12:14] == b"\x08\x06"] == ["0806", "0806"], "ARP request and reply"
     assert len([f for f in ours if f[12:14] == b"\x86\xdd" and f[54] == 136]) == 1, "one neighbour advertisement"
 

@@ -1,0 +1,150 @@
+"""The driver on the real kernel: the promises that the fake kernel keeps too, and what only real traffic shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from beeyard.netdrivers import attach, codec, detach
+from beeyard.runtime.real_netlink import RealNetlink
+from tests.support.driver_conformance import CASES, KernelWorld
+from tests.support.grants import a_grant
+from tests.support.netns import Lan, inside, ip
+
+pytestmark = pytest.mark.netns
+
+
+class RealWorld:
+    """One host on a LAN, all made of namespaces; the test itself is in the host's."""
+
+    def __init__(self, lan: Lan, host: str) -> None:
+        self.netlink = RealNetlink()
+        self.create_netns = lan.create_netns
+        self.drop_netns = lan.drop_netns
+        self.frames_seen = lan.frames_seen
+        self._lan = lan
+        self._host = os.path.basename(host)
+        # A bridge port receives its packets for the bridge, as an ipvlan parent does for its children.
+        ip(f"-n {self._host} link add br1 type bridge")
+        ip(f"-n {self._host} link add eth1 type veth peer name far1")
+        ip(f"-n {self._host} link set eth1 master br1 up")
+
+    def set_parent_up(self, up: bool) -> None:
+        ip(f"-n {self._host} link set eth0 {'up' if up else 'down'}")
+
+    async def answers(self, address: str) -> bool:
+        if ":" in address:
+            return await self._lan.refuses(address)
+        claims = await self._lan.arp(address)
+        assert len(claims) <= 1, f"{address} is on the LAN twice: {claims}"
+        return bool(claims)
+
+
+@contextlib.asynccontextmanager
+async def real_world() -> AsyncIterator[KernelWorld]:
+    with contextlib.closing(Lan()) as lan:
+        host = lan.add_host(2)
+        with inside(host):
+            world = RealWorld(lan, host)
+            with contextlib.closing(world.netlink):
+                yield world
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_driver_on_the_real_kernel(case):
+    """See the case's own docstring."""
+    async with real_world() as world:
+        await case(world)
+
+
+async def test_tasks_on_one_host_and_on_two_reach_each_other():
+    """UDP over both families between two tasks of one host, and from there to a task of another host."""
+    with contextlib.closing(Lan()) as lan:
+        tasks = []
+        for number, host in ((2, lan.add_host(2)), (3, lan.add_host(3))):
+            with inside(host), contextlib.closing(RealNetlink()) as netlink:
+                for i in (10 * number, 10 * number + 1):
+                    netns = lan.create_netns()
+                    await attach(netlink, netns, a_grant(f"10.9.0.{i}/24", f"fd00:9::{i}/64"), "eth0")
+                    tasks.append((netns, f"10.9.0.{i}", f"fd00:9::{i}"))
+        first = tasks[0][0]
+        for netns, *addresses in tasks[1:]:
+            for address in addresses:
+                assert await _echo(first, netns, address) == b"hello"
+
+
+async def test_detach_while_a_task_talks_ends_the_talk():
+    """A connected peer hears nothing more after `detach`, and neither does the task."""
+    with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)), contextlib.closing(RealNetlink()) as netlink:
+        netns = lan.create_netns()
+        await attach(netlink, netns, a_grant("10.9.0.10/24"), "eth0")
+        with inside(netns):
+            task = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            task.bind(("10.9.0.10", 7))
+        with inside(lan.netns):
+            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with task, peer:
+            peer.connect(("10.9.0.10", 7))
+            peer.send(b"before")
+            _, sender = await _within(task)
+            await detach(netlink, netns)
+            peer.send(b"after")
+            assert await _within(task) is None
+            with pytest.raises(OSError, match=r"unreachable|Invalid"):
+                task.sendto(b"out", sender)
+
+
+async def test_request_gives_the_kernels_own_words_and_leaks_nothing():
+    """Extended messages arrive; sockets, descriptors and threads are back where they were after 50 tasks."""
+    with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)):
+        netns = lan.create_netns()
+        n_fds, n_threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        with contextlib.closing(RealNetlink()) as netlink:
+            for _ in range(50):
+                await detach(netlink, netns)
+                with pytest.raises(OSError, match="Unknown device type"):
+                    await netlink.request(codec.orphan("nosuchkind"), netns)
+            await netlink.send_frame("", "lo", bytes(60))
+        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (n_fds, n_threads)
+
+
+async def test_a_dropped_namespace_goes_with_its_link_when_nobody_uses_it():
+    """Nothing in RealNetlink keeps a task's namespace alive once its calls have returned."""
+    with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)), contextlib.closing(RealNetlink()) as netlink:
+        netns = lan.create_netns()
+        await attach(netlink, netns, a_grant("10.9.0.10/24"), "eth0")
+        lan.drop_netns(netns)
+        with trio.fail_after(5):
+            while await lan.arp("10.9.0.10"):
+                pass  # each question waits for its answer
+
+
+async def _echo(client_netns: str, server_netns: str, address: str) -> bytes:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with inside(server_netns):
+        server = socket.socket(family, socket.SOCK_DGRAM)
+        server.bind((address, 7))
+    with inside(client_netns):
+        client = socket.socket(family, socket.SOCK_DGRAM)
+    with server, client:
+        client.sendto(b"hello", (address, 7))
+        heard = await _within(server)
+        assert heard is not None, f"{address} did not hear"
+        server.sendto(heard[0], heard[1])
+        answer = await _within(client)
+        assert answer is not None, f"{address} did not answer"
+        return answer[0]
+
+
+async def _within(sock: socket.socket, seconds: float = 0.5) -> tuple[bytes, tuple[str, int]] | None:
+    sock.setblocking(False)
+    with trio.move_on_after(seconds):
+        await trio.lowlevel.wait_readable(sock)
+        return sock.recvfrom(64)
+    return None

@@ -1,0 +1,139 @@
+"""Network namespaces of the real kernel for tests: a LAN with hosts on it, and sockets opened inside. Needs root.
+
+Everything is named after this process, and is taken away again by `Lan.close`, whatever happened in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+
+import trio
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+_ETH_P_ALL, _ETH_P_ARP = 0x0003, 0x0806
+# Replies inside one machine come within a millisecond; the rest is for a busy one.
+_ANSWER_S = 0.4
+_numbers = itertools.count(1)
+
+
+def ip(arguments: str) -> str:
+    """Run one `ip` command; gives what it printed."""
+    done = subprocess.run(["ip", *arguments.split()], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"ip {arguments}: {done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def inside(netns: str) -> Iterator[None]:
+    """This thread is in the namespace (a path) for the length of the context. Do not await in it lightly."""
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with open(netns) as there:
+            assert _libc.setns(there.fileno(), _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        try:
+            yield
+        finally:
+            assert _libc.setns(own, _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        os.close(own)
+
+
+class Lan:
+    """A bridge in a namespace of its own, with address 10.9.0.1/24 and fd00:9::1/64, and hosts plugged into it."""
+
+    def __init__(self) -> None:
+        self._prefix = f"bt{os.getpid()}x{next(_numbers)}"
+        self._names: list[str] = []
+        self.netns = self.create_netns()
+        name = os.path.basename(self.netns)
+        ip(f"-n {name} link add br0 type bridge")
+        for address in ("10.9.0.1/24", "fd00:9::1/64 nodad"):
+            ip(f"-n {name} addr add {address} dev br0")
+        ip(f"-n {name} link set br0 up")
+        with inside(self.netns):
+            self._ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+            self._ear.bind(("br0", _ETH_P_ALL))
+        self._ear.setblocking(False)
+
+    def create_netns(self) -> str:
+        """A new namespace; gives its path."""
+        name = f"{self._prefix}n{len(self._names)}"
+        ip(f"netns add {name}")
+        self._names.append(name)
+        return f"/run/netns/{name}"
+
+    def drop_netns(self, netns: str) -> None:
+        """Drop a namespace made by `create_netns`."""
+        name = os.path.basename(netns)
+        ip(f"netns del {name}")
+        self._names.remove(name)
+
+    def add_host(self, number: int) -> str:
+        """A namespace that plays a host, with eth0 on the LAN, address 10.9.0.NUMBER; gives its path."""
+        netns = self.create_netns()
+        name, lan = os.path.basename(netns), os.path.basename(self.netns)
+        ip(f"link add eth0 netns {name} type veth peer name port{number} netns {lan}")
+        ip(f"-n {lan} link set port{number} master br0 up")
+        ip(f"-n {name} addr add 10.9.0.{number}/24 dev eth0")
+        ip(f"-n {name} link set eth0 up")
+        ip(f"-n {name} link set lo up")
+        return netns
+
+    def frames_seen(self) -> list[bytes]:
+        """Every frame that reached the bridge itself since the last call."""
+        frames = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                frames.append(self._ear.recv(65536))
+        return frames
+
+    async def arp(self, address: str) -> list[str]:
+        """The MAC addresses that claim an IPv4 address, asked from the bridge; sorted, each once."""
+        with inside(self.netns):
+            asker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ARP))
+            asker.bind(("br0", _ETH_P_ARP))
+        claims = set()
+        with asker:
+            asker.setblocking(False)
+            mac = asker.getsockname()[4]
+            wanted = socket.inet_aton(address)
+            header = b"\xff" * 6 + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1)
+            asker.send(header + mac + socket.inet_aton("10.9.0.1") + bytes(6) + wanted)
+            with trio.move_on_after(_ANSWER_S):
+                while True:
+                    await trio.lowlevel.wait_readable(asker)
+                    frame = asker.recv(2048)
+                    if frame[20:22] == b"\0\2" and frame[28:32] == wanted:
+                        claims.add(frame[22:28].hex(":"))
+        return sorted(claims)
+
+    async def refuses(self, address: str) -> bool:
+        """Whether a host answers at all for an address: a UDP packet to a closed port comes back as refused."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with inside(self.netns):
+            asker = socket.socket(family, socket.SOCK_DGRAM)
+        with asker:
+            asker.setblocking(False)
+            asker.connect((address, 9))
+            asker.send(b"?")
+            with trio.move_on_after(_ANSWER_S):
+                await trio.lowlevel.wait_readable(asker)
+                with contextlib.suppress(ConnectionRefusedError):
+                    asker.recv(16)
+                    return False
+                return True
+        return False
+
+    def close(self) -> None:
+        """Take everything away."""
+        self._ear.close()
+        for name in self._names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
