@@ -1,0 +1,58 @@
+"""A simulated machine's kernel and tasks: the fakes of `Netlink` and `Executor`, tied to the life of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from beeyard.core.model import Link
+from beeyard.core.wire import AssignedTask
+from beeyard.runtime.fake_executor import Behaviour, FakeExecutor, FakeTasks
+from beeyard.runtime.fake_kernel import FakeKernel
+from beeyard.runtime.host import Executor, Netlink
+from beeyard.runtime.sim import SimMachine
+
+
+class FakeParts:
+    """`MachineParts` for a machine that runs tasks. Pass `FakeParts` itself, or a function that makes one, to `SimWorld`.
+
+    Args:
+        machine: whose parts they are.
+        links: the machine's own links besides its loopback; None: one named eth0 with the machine's address.
+        kinds: the kinds of link that its kernel can create.
+        script: how each task behaves; None: it runs until it is stopped.
+    """
+
+    def __init__(
+        self,
+        machine: SimMachine,
+        *,
+        links: Sequence[Link] | None = None,
+        kinds: tuple[str, ...] = ("macvlan",),
+        script: Callable[[AssignedTask], Behaviour] | None = None,
+    ) -> None:
+        own = (Link(name="eth0", mtu=1500, up=True, addresses=(f"{machine.ip}/16",)),)
+        self.kernel = FakeKernel(own if links is None else links, kinds, seed=machine.name)
+        if script is None:
+            self.tasks = FakeTasks(self.kernel, running=machine.switch.running)
+        else:
+            self.tasks = FakeTasks(self.kernel, script=script, running=machine.switch.running)
+        self._executor: FakeExecutor | None = None
+
+    def netlink(self) -> Netlink:
+        """See `MachineParts.netlink`."""
+        return self.kernel
+
+    def executors(self) -> Sequence[Executor]:
+        """See `MachineParts.executors`. What an earlier life held stops working."""
+        if self._executor is not None:
+            self._executor.crash()
+        self._executor = FakeExecutor(self.kernel, self.tasks)
+        return (self._executor,)
+
+    def power_cut(self) -> None:
+        """See `MachineParts.power_cut`."""
+        self.tasks.power_cut()
+        self.kernel.reboot()
+
+
+__all__ = ["FakeParts"]
