@@ -37,6 +37,9 @@ class Machine(Protocol):
     def command(self, kind: str) -> tuple[str, ...]:
         """A command of one of the kinds above."""
 
+    async def until_ready(self, controller: Controller) -> None:
+        """Wait until a started command has done what makes it of its kind."""
+
     async def restart_agent(self) -> None:
         """The agent dies without warning and a new one has an executor of its own."""
 
@@ -82,6 +85,7 @@ async def started(machine: Machine, task: AssignedTask) -> Controller:
     controller = await machine.executor.create(task)
     await controller.prepare()
     await controller.start()
+    await machine.until_ready(controller)
     return controller
 
 
@@ -183,6 +187,7 @@ async def check_links_first(machine: Machine) -> None:
     await controller.prepare()
     await machine.add_link(controller)
     await controller.start()
+    await machine.until_ready(controller)
     async with trio.open_nursery() as nursery:
 
         async def stop() -> None:

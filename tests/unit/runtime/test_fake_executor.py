@@ -57,6 +57,9 @@ class FakeMachine:
     def command(self, kind: str) -> tuple[str, ...]:
         return (kind,)
 
+    async def until_ready(self, controller: Controller) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def restart_agent(self) -> None:
         self.executor.crash()
         self.executor = FakeExecutor(self.kernel, self.executor.tasks)

@@ -1,0 +1,1 @@
+"""What runs tasks on this host, one package a kind of image."""

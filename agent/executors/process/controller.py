@@ -1,0 +1,233 @@
+"""One task of executor `process`, as the agent holds it: every call is a short conversation with the task's shim.
+
+The controller keeps no truth of its own but the phase that it saw last; whatever happens to the agent, the shim goes on.
+It keeps the task's network namespace open, so that the links can be taken down even when the shim has been killed: a
+namespace that nobody holds is cleaned up some time later, and until then answers for its addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import trio
+
+from beeyard.agent.executors.process.order import Order
+from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
+from beeyard.core.errors import ExecutorError
+from beeyard.runtime.host import ExitStatus
+
+# 5 s: preparing takes milliseconds; what is being undone may have to wait for a busy disk.
+UNDO_S = 5.0
+
+
+class _ShimGone(Exception):
+    """Nobody listens for this task."""
+
+
+class ProcessController:
+    """A `Controller`; made by `ProcessExecutor` alone."""
+
+    def __init__(self, zygote: Zygote, order: Order) -> None:
+        self._zygote = zygote
+        self._order = order
+        self._phase = "new"
+        self._pid = 0
+        self._shim_pid = 0
+        self._exit: ExitStatus | None = None
+        self._netns_fd = -1
+        self._lock = trio.Lock()  # of prepare and remove
+
+    @property
+    def task_id(self) -> str:
+        return self._order.task_id
+
+    @property
+    def netns(self) -> str:
+        return f"/proc/{self._shim_pid}/ns/net" if self._shim_pid and self._order.own_netns else ""
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def shim_pid(self) -> int:
+        """The process that holds the task, 0 when there is none."""
+        return self._shim_pid
+
+    def _learn(self, answer: dict[str, Any]) -> None:
+        """Take over what the shim says of itself."""
+        self._phase = answer["phase"]
+        self._pid = answer["pid"]
+        if answer["exit"] is not None:
+            self._exit = ExitStatus(**answer["exit"])
+        if self._shim_pid != answer["shim_pid"]:
+            self._shim_pid = answer["shim_pid"]
+            if self._order.own_netns:
+                with contextlib.suppress(OSError):  # killed in this moment: the next call finds out
+                    self._netns_fd = os.open(self.netns, os.O_RDONLY | os.O_CLOEXEC)
+
+    async def _ask(self, op: str, **fields: object) -> dict[str, Any]:
+        """One request to the shim.
+
+        Raises:
+            _ShimGone: it is not there, or ended before it answered.
+            ExecutorError: it refused.
+        """
+        try:
+            fd = os.open(self._order.places.shim_dir(self.task_id), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise _ShimGone from None
+        sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        try:
+            try:
+                await sock.connect(f"/proc/self/fd/{fd}/sock")
+            finally:
+                os.close(fd)
+            lines = LineStream(trio.SocketStream(sock))
+            await lines.send(op=op, **fields)
+            answer = await lines.receive()
+            if answer is not None and op == "remove":
+                await lines.receive()  # until it has ended
+        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, trio.BrokenResourceError):
+            raise _ShimGone from None
+        finally:
+            sock.close()
+        if answer is None:
+            raise _ShimGone
+        if "error" in answer:
+            raise ExecutorError(op, str(answer["error"]))
+        return answer
+
+    async def _bury(self) -> None:
+        """The shim is gone: end what it left, links first of all, and learn how the task ended."""
+        fds = [self._netns_fd] if self._netns_fd >= 0 else []
+        answer = await self._zygote.ask("bury", *fds, places=self._order.places, task_id=self.task_id)
+        status: Any = answer["exit"]
+        if status is not None:
+            self._exit = ExitStatus(**status)
+        self._phase, self._pid = "exited", 0
+
+    async def adopt(self) -> bool:
+        """Learn where the task is, after a restart of the agent; False when it has no shim."""
+        try:
+            self._learn(await self._ask("status"))
+            return True
+        except _ShimGone:
+            return False
+
+    async def recover(self) -> None:
+        """Learn where the task is, whether it still has a shim or not."""
+        if not await self.adopt():
+            await self._bury()
+
+    async def prepare(self) -> None:
+        async with self._lock:
+            if self._phase != "new" or await self.adopt():
+                return
+            for _ in range(2):  # once more when the zygote was killed before it could fork
+                answer = await self._prepare()
+                if answer is not None:
+                    if "error" in answer:
+                        raise ExecutorError("prepare", str(answer["error"]))
+                    self._learn(answer)
+                    return
+            raise ExecutorError("prepare", "its shim ended without a word")
+
+    async def _prepare(self) -> dict[str, Any] | None:
+        """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
+        async with await self._zygote.open("shim") as lines:
+            try:
+                await lines.send(**self._order.to_json())
+                answer = await lines.receive()
+            except trio.BrokenResourceError:
+                return None
+            except trio.Cancelled:
+                # Safety: bounded, and needed so that nothing is left when the caller goes on.
+                with trio.move_on_after(UNDO_S, shield=True):
+                    with contextlib.suppress(trio.BrokenResourceError, OSError):
+                        await lines.stream.send_eof()
+                        while await lines.receive() is not None:
+                            pass
+                raise
+            if answer is not None and "error" not in answer:
+                with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
+                    await lines.send(op="keep")
+            return answer
+
+    async def start(self) -> None:
+        if self._phase == "new":
+            raise ExecutorError("start", "the task is not prepared")
+        try:
+            self._learn(await self._ask("start"))
+        except _ShimGone:
+            await self._bury()
+            if self._exit is None:
+                raise ExecutorError("start", "its shim is gone") from None
+        except ExecutorError as error:
+            self._phase = "exited"
+            raise ExecutorError("start", error.reason, 127) from None
+
+    async def wait(self) -> ExitStatus:
+        if self._phase != "new" and self._exit is None:
+            try:
+                self._learn(await self._ask("wait"))
+            except _ShimGone:
+                await self._bury()
+        else:
+            await trio.lowlevel.checkpoint()
+        if self._exit is None:
+            raise ExecutorError("wait", "the task never started")
+        return self._exit
+
+    async def stop(self, *, links_first: bool = False) -> ExitStatus | None:
+        if self._phase != "new" and self._exit is None:
+            try:
+                self._learn(await self._ask("stop", links_first=links_first))
+            except _ShimGone:
+                await self._bury()
+        else:
+            await trio.lowlevel.checkpoint()
+        return self._exit
+
+    async def links_down(self) -> None:
+        if self._phase == "new":
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await self._ask("links_down")
+        except _ShimGone:
+            await self._bury()
+
+    async def renew_lease(self, remaining_s: float) -> None:
+        with contextlib.suppress(_ShimGone):  # nothing is left whose links could stay up
+            await self._ask("lease", remaining_s=remaining_s)
+
+    async def remove(self) -> None:
+        async with self._lock:
+            if self._phase == "new" and not await self.adopt():
+                return
+            try:
+                await self._ask("remove")
+            except _ShimGone:
+                fds = [self._netns_fd] if self._netns_fd >= 0 else []
+                await self._zygote.ask("clean", *fds, places=self._order.places, task_id=self.task_id)
+            self._phase, self._pid, self._shim_pid = "exited", 0, 0
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the namespace; the task goes on."""
+        if self._netns_fd >= 0:
+            os.close(self._netns_fd)
+            self._netns_fd = -1
+
+
+__all__ = ["ProcessController"]

@@ -1,0 +1,152 @@
+"""Executor `process`: image `host`, a command of this host under an unprivileged user in namespaces of its own.
+
+See `view` for what a task sees, `launch` for what it may do, `shim` for who holds it, and `zygote` for who forks.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import weakref
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+import trio
+
+from beeyard.agent import cgroups
+from beeyard.agent.executors.process.controller import ProcessController
+from beeyard.agent.executors.process.order import TASK_FILE, Order, Places
+from beeyard.agent.executors.process.zygote_client import Zygote
+from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
+from beeyard.core.wire import AssignedTask
+from beeyard.runtime.host import Controller
+
+HOST_IMAGE = "host"
+# 10 MiB, kept once over: enough to see why a task failed, and small beside any disk.
+LOG_BYTES_MAX = 10 << 20
+
+
+class ProcessExecutor:
+    """The `Executor` for image `host`. Needs root.
+
+    Args:
+        state_dir: absolute; shims, their sockets and the tasks' work dirs. One agent alone uses it. Its parents must be
+            searchable by everyone, or a task cannot find its own home by name.
+        log_dir: absolute; tasks' output, `TASK_ID.log`, kept when a task is removed.
+        cgroup_parent: where its tasks' cgroups are, below each hierarchy; this executor removes what it finds there and
+            does not know. "": a name made from `state_dir`, so that agents on one host do not meet.
+        cgroup_root: a cgroup v2 tree to use instead of what /proc/self/mountinfo says.
+        hidden: directories that tasks find empty, besides `state_dir`.
+        log_bytes_max: a log is turned over once at this size.
+    """
+
+    def __init__(
+        self,
+        state_dir: str,
+        log_dir: str,
+        *,
+        cgroup_parent: str = "",
+        cgroup_root: str = "",
+        hidden: Sequence[str] = ("/run/beeyard",),
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        assert os.path.isabs(state_dir), state_dir
+        assert os.path.isabs(log_dir), log_dir
+        state_dir = os.path.realpath(state_dir)
+        parent = cgroup_parent or f"beeyard/{zlib.crc32(state_dir.encode()):08x}"
+        self.places = Places(state_dir, os.path.realpath(log_dir), parent, cgroup_root)
+        self._hidden = tuple(os.path.realpath(path) for path in hidden)
+        self._log_bytes_max = log_bytes_max
+        self._zygote = Zygote(state_dir)
+        self._controllers: weakref.WeakSet[ProcessController] = weakref.WeakSet()
+
+    @property
+    def name(self) -> str:
+        return "process"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        return (HOST_IMAGE,)
+
+    @property
+    def zygote_pid(self) -> int:
+        """The process that forks, 0 before it is needed."""
+        return self._zygote.pid
+
+    def runs(self, image: str) -> bool:
+        """Whether the image is `host`."""
+        return image in self.images
+
+    async def recover(self) -> list[Controller]:
+        """As the port says. Tasks that were created or recovered in this life already are left out."""
+        mine = sorted(controller.task_id for controller in self._controllers)
+        found = await self._zygote.ask("sweep", places=self.places, spared=mine)
+        known: list[ProcessController] = []
+        for task_id in sorted([*found["live"], *found["ended"]]):  # type: ignore[misc]
+            known.append(ProcessController(self._zygote, self._order(self._stored(task_id))))
+            await trio.lowlevel.checkpoint()
+        self._controllers.update(known)
+        async with trio.open_nursery() as nursery:
+            for controller in known:
+                nursery.start_soon(controller.recover)
+        return list(known)
+
+    async def create(self, task: AssignedTask) -> Controller:
+        await trio.lowlevel.checkpoint()
+        controller = ProcessController(self._zygote, self._order(task))
+        self._controllers.add(controller)
+        return controller
+
+    def _stored(self, task_id: str) -> AssignedTask:
+        """The task as it was when its shim was made."""
+        with open(f"{self.places.shim_dir(task_id)}/{TASK_FILE}", "rb") as file:
+            return msgspec.msgpack.decode(file.read(), type=AssignedTask)
+
+    def _order(self, task: AssignedTask) -> Order:
+        spec = task.spec
+        env, unset = _environment(spec)
+        return Order(
+            task_id=task.id,
+            places=self.places,
+            task_base64=base64.b64encode(msgspec.msgpack.encode(task)).decode(),
+            argv=(*spec.command, *spec.args),
+            env=env,
+            unset=unset,
+            user=spec.user,
+            dir=spec.dir,
+            hostname=(spec.hostname or task.id[:12])[:64],
+            own_netns=HOST_NETWORK_ID not in spec.network_ids,
+            stop_signal=spec.stop_signal,
+            grace_s=spec.stop_grace_s,
+            limits=cgroups.Limits(spec.limits.cpu_nano, spec.limits.memory_bytes, spec.limits.pids),
+            lease_s=task.lease_s,
+            fence=task.fence,
+            hidden=self._hidden,
+            log_bytes_max=self._log_bytes_max,
+        )
+
+    async def aclose(self) -> None:
+        """End what this life of the agent holds. Tasks and shims go on."""
+        for controller in list(self._controllers):
+            controller.close()
+        self._controllers.clear()
+        await self._zygote.aclose()
+
+
+def _environment(spec: TaskSpec) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Docker's rules: NAME=value sets, a bare NAME takes a default away, and of two the later counts."""
+    env: dict[str, str] = {}
+    unset: dict[str, None] = {}
+    for entry in spec.env:
+        name, equals, value = entry.partition("=")
+        if equals:
+            env[name] = value
+            unset.pop(name, None)
+        else:
+            env.pop(name, None)
+            unset[name] = None
+    return env, tuple(unset)
+
+
+__all__ = ["HOST_IMAGE", "LOG_BYTES_MAX", "ProcessExecutor"]

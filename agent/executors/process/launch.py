@@ -1,0 +1,172 @@
+"""From a fork to the task's own program: everything that happens in the child before exec.
+
+The order matters: enter the cgroup while still allowed to, give up what could be kept by a forgotten descriptor, signal
+handler or group, and only as the task's user look at the working directory and the program, so that the task's own
+permissions decide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import signal
+from typing import NamedTuple
+
+from beeyard.agent.executors.process import kernel
+
+DEFAULT_USER = "beeyard-task"
+NOBODY = 65534
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# What a task keeps that runs as root because its spec asks for it: Docker's defaults without NET_RAW and MKNOD.
+# NET_RAW would let it answer for addresses that are not its own, MKNOD reach this host's disks. Never: NET_ADMIN (it could
+# bring back links that were taken down), SYS_ADMIN, SYS_PTRACE, SYS_MODULE, SYS_RAWIO, SYS_BOOT, SYS_TIME, DAC_READ_SEARCH.
+# Source: <linux/capability.h>
+ROOT_CAPABILITIES = frozenset(
+    {
+        0,  # CHOWN
+        1,  # DAC_OVERRIDE
+        3,  # FOWNER
+        4,  # FSETID
+        5,  # KILL
+        6,  # SETGID
+        7,  # SETUID
+        8,  # SETPCAP
+        10,  # NET_BIND_SERVICE
+        18,  # SYS_CHROOT
+        29,  # AUDIT_WRITE
+        31,  # SETFCAP
+    }
+)
+
+
+class User(NamedTuple):
+    """Who a task runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class LaunchError(Exception):
+    """The task cannot run; the text says why, for a person."""
+
+
+def find_user(spec: str) -> User:
+    """The user of a spec: "", "name", "uid", and with ":group" or ":gid".
+
+    Raises:
+        LaunchError: this host does not know the name.
+    """
+    name, _, group = spec.partition(":")
+    if not name:
+        user = _default_user()
+    elif name.isdigit():
+        user = User(int(name), 0 if int(name) == 0 else NOBODY)
+        with contextlib.suppress(KeyError):  # a number needs no entry
+            user = user._replace(gid=pwd.getpwuid(int(name)).pw_gid)
+    else:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            raise LaunchError(f"user {name} does not exist on this host") from None
+        user = User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+    if not group:
+        return user
+    try:
+        gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise LaunchError(f"group {group} does not exist on this host") from None
+    return User(user.uid, gid)
+
+
+def _default_user() -> User:
+    """`beeyard-task` where the host has it, else nobody."""
+    try:
+        entry = pwd.getpwnam(DEFAULT_USER)
+        return User(entry.pw_uid, entry.pw_gid)
+    except KeyError:
+        return User(NOBODY, NOBODY)
+
+
+def become(user: User) -> None:
+    """Give up every privilege that the user does not have, for good."""
+    root = user.uid == 0
+    kernel.bound_capabilities(ROOT_CAPABILITIES if root else frozenset())
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    kernel.set_capabilities(sum(1 << capability for capability in ROOT_CAPABILITIES) if root else 0)
+    kernel.set_no_new_privileges()
+
+
+def enter(joins: list[int], output: int) -> None:
+    """Session, cgroup, standard streams and defaults of a process that starts afresh."""
+    os.setsid()
+    for fd in joins:
+        os.write(fd, b"0")
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # the shim's own is low
+        file.write("0")
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.umask(0o022)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def close_all_but(kept: int) -> None:
+    """Close every descriptor above the standard streams but one, which is closed by exec."""
+    os.set_inheritable(kept, False)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def execute(argv: tuple[str, ...], env: dict[str, str], directory: str) -> None:
+    """Become the program. Returns only by raising.
+
+    Raises:
+        LaunchError: names the program, or the directory, and says why.
+    """
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise LaunchError(f"cannot enter working directory {directory}: {error.strerror}") from None
+    program = argv[0]
+    if "/" in program:
+        candidates = [program]
+    else:
+        candidates = [f"{part or '.'}/{program}" for part in env.get("PATH", DEFAULT_PATH).split(":")]
+    number = errno.ENOENT
+    for candidate in candidates:
+        try:
+            os.execve(candidate, argv, env)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                number = error.errno or errno.EACCES
+                if number != errno.EACCES:
+                    break
+    if number == errno.ENOENT and "/" not in program:
+        raise LaunchError(f"command {program} not found in PATH {env.get('PATH', DEFAULT_PATH)}")
+    raise LaunchError(f"cannot run command {program}: {os.strerror(number)}")
+
+
+__all__ = [
+    "DEFAULT_PATH",
+    "DEFAULT_USER",
+    "NOBODY",
+    "ROOT_CAPABILITIES",
+    "LaunchError",
+    "User",
+    "become",
+    "close_all_but",
+    "enter",
+    "execute",
+    "find_user",
+]

@@ -1,0 +1,139 @@
+"""What the agent asks of a shim, and where a shim keeps things. Standard library alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from beeyard.agent.cgroups import Hierarchy, Limits, TaskCgroup, at, here
+
+SHIM_TITLE = "beeyard-shim"
+INIT_TITLE = "beeyard-init"
+ZYGOTE_TITLE = "beeyard-zygote"
+TASK_FILE = "task.msgpack"  # in a shim's directory
+
+
+class Places(NamedTuple):
+    """Where one agent's executor keeps its things."""
+
+    state_dir: str
+    log_dir: str
+    cgroup_parent: str  # below each hierarchy's mount point
+    cgroup_root: str = ""  # a v2 tree to use instead of what /proc/self/mountinfo says
+
+    def shim_dir(self, task_id: str) -> str:
+        """The task, the socket, and what is known of the task's end: there for as long as the task is known here."""
+        return f"{self.state_dir}/shims/{task_id}"
+
+    def task_dir(self, task_id: str) -> str:
+        """The task's own files: `work`, its home and working directory, and `tmp`."""
+        return f"{self.state_dir}/tasks/{task_id}"
+
+    def log(self, task_id: str) -> str:
+        """Its output, kept after it is removed."""
+        return f"{self.log_dir}/{task_id}.log"
+
+    def hierarchies(self) -> tuple[Hierarchy, ...]:
+        """The cgroup trees in use."""
+        return at(self.cgroup_root) if self.cgroup_root else here()
+
+    def cgroup(self, task_id: str) -> TaskCgroup:
+        """The task's cgroup."""
+        return TaskCgroup(self.hierarchies(), self.cgroup_parent, task_id)
+
+
+class Order(NamedTuple):
+    """One task as its shim needs it: everything is decided, nothing is looked up in a model."""
+
+    task_id: str
+    places: Places
+    task_base64: str  # the AssignedTask in msgpack, kept for the agent's next life
+    argv: tuple[str, ...]
+    env: dict[str, str]  # without HOME, PATH and HOSTNAME, unless the spec sets them
+    unset: tuple[str, ...]  # names that the spec removes
+    user: str
+    dir: str  # "": the work dir
+    hostname: str
+    own_netns: bool
+    stop_signal: str
+    grace_s: float
+    limits: Limits
+    lease_s: float
+    fence: bool
+    hidden: tuple[str, ...]  # directories that the task finds empty
+    log_bytes_max: int  # the log is turned over once at this size, so it takes at most twice as much
+
+    @classmethod
+    def parse(cls, fields: dict[str, object]) -> Order:
+        """From `to_json`, parsed."""
+        made = cls(**fields)  # type: ignore[arg-type]
+        return made._replace(
+            places=Places(*made.places),
+            limits=Limits(*made.limits),
+            argv=tuple(made.argv),
+            unset=tuple(made.unset),
+            hidden=tuple(made.hidden),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON types."""
+        return self._asdict()
+
+
+class Exit(NamedTuple):
+    """How a task ended; fields as in `runtime.host.ExitStatus`."""
+
+    code: int
+    signal: int = 0
+    reason: str = ""
+
+
+def reason_of(error: OSError) -> str:
+    """What a person needs of a failed system call: the file and the kernel's word for it."""
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+def replace_file(path: str, data: str) -> None:
+    """Write whole and durably: after a power cut there is the old content or the new."""
+    directory = os.path.dirname(path)
+    with open(f"{path}.new", "w") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def save_exit(directory: str, status: Exit) -> None:
+    """Keep how a task ended, in its shim's directory."""
+    replace_file(f"{directory}/exit.json", json.dumps(status._asdict()))
+
+
+def load_exit(directory: str) -> Exit | None:
+    """What `save_exit` kept."""
+    try:
+        with open(f"{directory}/exit.json") as file:
+            return Exit(**json.load(file))
+    except FileNotFoundError:
+        return None
+
+
+__all__ = [
+    "INIT_TITLE",
+    "SHIM_TITLE",
+    "TASK_FILE",
+    "ZYGOTE_TITLE",
+    "Exit",
+    "Order",
+    "Places",
+    "load_exit",
+    "reason_of",
+    "replace_file",
+    "save_exit",
+]

@@ -1,0 +1,94 @@
+"""The one process that forks: started by the agent, single-threaded, with few imports, so that a fork is cheap and safe.
+
+A request is one datagram of JSON with the descriptor of a socket on which its child answers, and perhaps a second one. The
+zygote forks for each and does nothing itself, so no request waits for another. It ends when the agent does; its children
+that are shims go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+
+from beeyard.agent.executors.process import kernel, remains, shim
+from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
+
+SOCKET_FD = 3
+# 64 KiB: a request holds paths and an id.
+REQUEST_BYTES_MAX = 1 << 16
+
+
+def main() -> None:
+    """Serve the agent on descriptor 3 until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
+    kernel.set_title(ZYGOTE_TITLE, *sys.argv[1:2])
+    os.chdir("/")
+    os.umask(0o022)
+    server = socket.socket(fileno=SOCKET_FD)
+    server.set_inheritable(False)
+    # Objects that exist now are never traversed again, so that their pages stay shared with every child.
+    gc.disable()
+    gc.freeze()
+    while True:
+        data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
+        if not data:
+            return
+        if os.fork() == 0:
+            _child(server, data, fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
+    """Do what one request asks for; never returns."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        server.close()
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(null, fd)
+        reply = socket.socket(fileno=fds[0])
+        request = json.loads(data)
+        if request["op"] == "shim":
+            os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
+            os.close(null)
+            shim.serve(reply)
+        reply.sendall(json.dumps(_answer(request, fds[1:])).encode() + b"\n")
+    except EOFError:  # the agent gave up before it had asked for anything
+        pass
+    except BaseException:  # nobody above could handle it
+        os.write(fds[0], json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
+    os._exit(0)
+
+
+def _answer(request: dict[str, object], fds: list[int]) -> dict[str, object]:
+    """Serve a request that is no shim's."""
+    places = Places(*request["places"])  # type: ignore[misc]
+    task_id = str(request.get("task_id"))
+    try:
+        match request["op"]:
+            case "sweep":
+                return dict(remains.sweep(places, frozenset(request["spared"])))  # type: ignore[arg-type]
+            case "bury":
+                status = remains.bury(places, task_id)
+                if fds:
+                    remains.take_links_down(fds[0])
+                return {"exit": status._asdict() if status else None}
+            case "clean":
+                if fds:
+                    remains.take_links_down(fds[0])
+                remains.clean(places, task_id)
+                return {}
+            case unknown:
+                return {"error": f"unknown request {unknown}"}
+    except OSError as error:
+        return {"error": reason_of(error)}
+
+
+__all__ = ["main"]

@@ -1,0 +1,142 @@
+"""The agent's side of the zygote: starts it when it is needed, and again when it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Self
+
+import trio
+
+import beeyard
+from beeyard.agent.executors.process import zygote
+from beeyard.core.errors import ExecutorError
+
+# Room for the command lines that zygote, shims and inits show: a title, a state directory, a task id.
+_TITLE_ROOM = "-" * 512
+LINE_BYTES_MAX = 16 << 20
+
+
+class LineStream:
+    """JSON lines over a stream socket."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._received = b""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stream.socket.close()
+
+    async def send(self, **fields: object) -> None:
+        """Raises OSError or trio.BrokenResourceError when the other side is gone."""
+        await self.stream.send_all(json.dumps(fields).encode() + b"\n")
+
+    async def receive(self) -> dict[str, object] | None:
+        """The next line; None when the other side is gone."""
+        while b"\n" not in self._received:
+            try:
+                data = await self.stream.receive_some()
+            except trio.BrokenResourceError:
+                return None
+            if not data or len(self._received) > LINE_BYTES_MAX:
+                return None
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+
+class Zygote:
+    """The process that forks for one executor."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
+        self._socket: trio.socket.SocketType | None = None
+        self._lock = trio.Lock()
+        self.pid = 0
+
+    def _start(self) -> trio.socket.SocketType:
+        """Spawn it; it serves what is sent before it is up."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
+        code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
+        with theirs:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", "-B", "-c", code, self._state_dir, _TITLE_ROOM],
+                {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LANG": "C.UTF-8"},
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), zygote.SOCKET_FD)],
+                setpgroup=0,
+            )
+        return trio.socket.from_stdlib_socket(ours)
+
+    def _reap(self) -> None:
+        """Forget a zygote that is gone."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self.pid:
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+
+    async def _send(self, data: bytes, fds: Sequence[int]) -> None:
+        async with self._lock:
+            for _ in range(2):  # a zygote that was killed is found out here
+                if self._socket is None:
+                    self._socket = self._start()
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))]
+                try:
+                    await self._socket.sendmsg([data], rights)
+                    return
+                except (BrokenPipeError, ConnectionResetError):
+                    self._reap()
+        raise ExecutorError("zygote", "its process ends as soon as it is started")
+
+    async def open(self, op: str, *fds: int, **fields: object) -> LineStream:
+        """Have a child forked for a request; gives the connection to it, which the caller closes."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with theirs:
+                await self._send(json.dumps({"op": op, **fields}).encode(), [theirs.fileno(), *fds])
+        except BaseException:
+            ours.close()
+            raise
+        return LineStream(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+
+    async def ask(self, op: str, *fds: int, **fields: object) -> dict[str, object]:
+        """One request with one answer.
+
+        Raises:
+            ExecutorError: the child failed, and says how.
+        """
+        for _ in range(2):  # once more when the zygote was killed with the request in its hands
+            async with await self.open(op, *fds, **fields) as lines:
+                answer = await lines.receive()
+            if answer is not None:
+                if "error" in answer:
+                    raise ExecutorError(op, str(answer["error"]))
+                return answer
+        raise ExecutorError(op, "the process that was asked ended without an answer")
+
+    async def aclose(self) -> None:
+        """End it; tasks and their shims go on."""
+        async with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            if self.pid:
+                fd = os.pidfd_open(self.pid)
+                try:
+                    await trio.lowlevel.wait_readable(fd)
+                finally:
+                    os.close(fd)
+                self._reap()
+
+
+__all__ = ["LineStream", "Zygote"]
