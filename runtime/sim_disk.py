@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A file has bytes that are *durable* and bytes that are only *written*. When the daemon crashes, what it wrote stays: it is in
-the machine's page cache. At a power cut each file's unsynced tail is cut off at a random byte, and a replacement that was
-under way has happened or not. So code that does not wait for its sync loses data here as it would on a real machine.
+the machine's page cache. At a power cut each file's unsynced tail is kept, lost or torn at a random byte, and a replacement
+that was under way has happened or not. So code that does not wait for its sync loses data here as on a real machine.
 
 The database is a log of batches, each with its length and checksum, appended and synced. Opening reads the log from its
 start and drops a torn tail. An append that fails is taken back, so nothing of that batch is stored; after a sync that
@@ -62,7 +62,9 @@ class SimDisk:
             if durable is None:
                 del self._written[path]
             else:
-                kept = self._rng.randint(durable, len(self._written[path]))
+                # The whole tail had just reached the disk, or nothing of it, or a part.
+                written = len(self._written[path])
+                kept = self._rng.choice((durable, written, self._rng.randint(durable, written)))
                 del self._written[path][kept:]
                 self._n_durable[path] = kept
 
