@@ -21,6 +21,7 @@ import contextlib
 import errno
 import ipaddress
 import zlib
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -30,7 +31,7 @@ from beeyard.core.model import AddressGrant
 from beeyard.netdrivers import codec, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.inventory import host_links
-from beeyard.runtime.host import Netlink
+from beeyard.runtime.host import Netlink, RequestRefused
 from beeyard.runtime.netlink_format import mac_bytes
 
 __all__ = ["AttachedLink", "attach", "detach", "host_links"]
@@ -54,6 +55,14 @@ class AttachedLink(msgspec.Struct, frozen=True, kw_only=True):
     mac: str
     mtu: int
     addresses: tuple[str, ...]  # with prefix length
+
+
+class _Step(NamedTuple):
+    """One request of a configuration, what it does in words, and the one error number that does not matter."""
+
+    request: bytes
+    what: str
+    may_fail_with: int = 0
 
 
 async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> AttachedLink:
@@ -160,35 +169,37 @@ async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interfac
 
 async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, index: int) -> AttachedLink:
     """Addresses, up, routes, announcement: in this order, so that what is announced can be reached."""
-
-    async def do(request: bytes, what: str) -> list[bytes]:
-        try:
-            return await netlink.request(request, netns)
-        except OSError as error:
-            raise refusal.of_configuration(error, grant, interface, what) from error
-
-    await do(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of")
-    await _forbid_own_addresses(netlink, netns, index)
     addresses = [ipaddress.ip_interface(address) for address in grant.addresses]
-    for address in addresses:
-        await do(codec.add_address(index, address), f"add address {address} to")
-    await do(codec.set_link_up(index), "raise")
+    steps = [
+        _Step(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of"),
+        # A link without IPv6 makes no addresses of its own.
+        _Step(codec.forbid_own_addresses(index), "forbid addresses of its own to", errno.EAFNOSUPPORT),
+    ]
+    steps += [_Step(codec.add_address(index, address), f"add address {address} to") for address in addresses]
+    steps.append(_Step(codec.set_link_up(index), "raise"))
     if not grant.internal:
         metric = _METRIC_BASE + _number(interface)
         for gateway in map(ipaddress.ip_address, grant.gateways):
-            await do(codec.add_default_route(index, gateway, metric), f"route through gateway {gateway} from")
-    (link,) = codec.read_links(await do(codec.get_link(index=index), "describe"))
+            request = codec.add_default_route(index, gateway, metric)
+            steps.append(_Step(request, f"route through gateway {gateway} from"))
+    steps.append(_Step(codec.get_link(index=index), "describe"))
+    (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
+    mac = mac_bytes(link.mac)
     for address in addresses:
-        await _announce(netlink, netns, interface, address.ip, mac_bytes(link.mac))
+        await _announce(netlink, netns, interface, address.ip, mac)
     return AttachedLink(interface=interface, index=index, mac=link.mac, mtu=link.mtu, addresses=grant.addresses)
 
 
-async def _forbid_own_addresses(netlink: Netlink, netns: str, index: int) -> None:
-    try:
-        await netlink.request(codec.forbid_own_addresses(index), netns)
-    except OSError as error:
-        if error.errno != errno.EAFNOSUPPORT:  # a link without IPv6 makes none
-            raise
+async def _run(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, steps: list[_Step]) -> list[bytes]:
+    """Send all steps in one call, past those whose failure does not matter; gives the replies of the last call."""
+    while True:
+        try:
+            return await netlink.request(b"".join(step.request for step in steps), netns)
+        except RequestRefused as error:
+            failed = steps[error.position]
+            if error.errno != failed.may_fail_with:
+                raise refusal.of_configuration(error, grant, interface, failed.what) from error
+            steps = steps[error.position + 1 :]
 
 
 async def _announce(netlink: Netlink, netns: str, interface: str, address: codec.Address, mac: bytes) -> None:
@@ -211,13 +222,15 @@ async def _silence(netlink: Netlink, netns: str, link: codec.LinkInfo, addresses
     first = codec.deafen_macvlan(link.index) if link.kind == "macvlan" else codec.set_link_up(link.index, up=False)
     requests = [first]
     requests += [codec.delete_address(link.index, ipaddress.ip_interface(a.interface)) for a in addresses]
-    for request in requests:
+    while requests:
         try:
-            await netlink.request(request, netns)
-        except OSError as error:
+            await netlink.request(b"".join(requests), netns)
+            return
+        except RequestRefused as error:
             # Gone meanwhile, or taken away with an address of the same subnet: what was wanted.
             if error.errno not in (errno.ENODEV, errno.EADDRNOTAVAIL):
                 raise
+            requests = requests[error.position + 1 :]
 
 
 def _number(interface: str) -> int:

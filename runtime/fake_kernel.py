@@ -19,6 +19,7 @@ import trio
 from beeyard.core.model import Link
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.fake_links import Address, FakeHostLinks, FakeLink, FakeNamespace, Interface, refuse
+from beeyard.runtime.host import RequestRefused
 
 _DEFAULT_LINKS = (Link(name="eth0", mtu=1500, up=True),)
 # What a task's namespace calls the host's in IFLA_LINK_NETNSID; any number would do.
@@ -71,11 +72,15 @@ class FakeKernel:
         await trio.lowlevel.checkpoint()
         namespace = self._namespace(netns)
         replies: list[bytes] = []
-        for part in nl.split(message):
-            handler = _HANDLERS.get(part.type)
-            if handler is None:
-                refuse(errno.EOPNOTSUPP)
-            replies += handler(self, namespace, part)
+        for position, part in enumerate(nl.split(message)):
+            try:
+                handler = _HANDLERS.get(part.type)
+                if handler is None:
+                    refuse(errno.EOPNOTSUPP)
+                replies += handler(self, namespace, part)
+            except RequestRefused as error:
+                error.position = position
+                raise
         return replies
 
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:

@@ -13,6 +13,7 @@ import os
 import zlib
 from typing import NoReturn
 
+from beeyard.runtime.host import RequestRefused
 from beeyard.runtime.netlink_format import MACVLAN_MODES
 
 Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -24,7 +25,7 @@ _MODE_PASSTHRU, _MODE_SOURCE = MACVLAN_MODES["passthru"], MACVLAN_MODES["source"
 
 def refuse(code: int, said: str = "") -> NoReturn:
     """Answer with an error number, and an extended message when Linux has one."""
-    raise OSError(code, said or os.strerror(code))
+    raise RequestRefused(code, said or os.strerror(code))
 
 
 @dataclasses.dataclass(eq=False)

@@ -203,6 +203,12 @@ class Database(Protocol):
 # --- this host's kernel and tasks ------------------------------------------------------------------------------------
 
 
+class RequestRefused(OSError):
+    """The kernel refused a netlink request. `position` tells which, from 0, of those sent in one call."""
+
+    position: int = 0
+
+
 class Netlink(Protocol):
     """Route netlink of this host. `netns` is "" for the daemon's own namespace, else a path such as /proc/71/ns/net."""
 
@@ -213,7 +219,7 @@ class Netlink(Protocol):
         first that fails ends the call. Cancellation: before anything is sent, or not at all.
 
         Raises:
-            OSError: the kernel's errno for the request that failed; `strerror` holds its extended message if any.
+            RequestRefused: the kernel's errno for the request that failed; `strerror` holds its extended message if any.
             FileNotFoundError: the namespace is gone.
         """
 
@@ -392,4 +398,5 @@ __all__ = [
     "PeerCertificate",
     "Pki",
     "Record",
+    "RequestRefused",
 ]

@@ -20,10 +20,10 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
-import itertools
 import os
 import queue
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -32,6 +32,7 @@ import outcome
 import trio
 
 from beeyard.runtime import netlink_format as nl
+from beeyard.runtime.host import RequestRefused
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -42,7 +43,13 @@ _RECEIVE_BYTES = 65536
 _RECEIVE_BUFFER_BYTES = 1 << 20
 # 4 threads close 330 packet sockets a second, more than one daemon can attach links.
 _N_CLOSERS = 4
+# The kernel says when a list changed while it was read.
 _DUMP_TRIES = 5
+# Longer than any answer takes; it only turns a kernel that breaks its rules into an error instead of a hang.
+_ANSWER_S_MAX = 5
+_GETS = (nl.RTM_GETLINK, nl.RTM_GETADDR, nl.RTM_GETROUTE)
+_SEQUENCE_AT = 8  # in the header
+_I32 = struct.Struct("=i")
 
 
 class RealNetlink:
@@ -56,14 +63,15 @@ class RealNetlink:
 
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:
         """See `Netlink.request`."""
+        await trio.lowlevel.checkpoint()
         if not netns:
             if self._own is None:
                 self._own = _Channel(_open_netlink())
-            return await self._own.request(message)
-        if sessions := self._entered.get(netns):
-            return await sessions[-1].channel.request(message)
+            return self._own.request(message)
+        if netns in self._entered:
+            return self._entered[netns][-1].channel.request(message)
         async with self.netns_fd(netns):
-            replies = await self._entered[netns][-1].channel.request(message)
+            replies = self._entered[netns][-1].channel.request(message)
         return replies
 
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
@@ -111,73 +119,70 @@ class RealNetlink:
 
 
 class _Channel:
-    """A netlink socket and the rule that one request is on it at a time."""
+    """A netlink socket that speaks one request at a time.
+
+    Nothing here awaits: the kernel has put its answer into the socket when `send` returns, and computes the rest of a
+    dump inside `recv`. So requests of many tasks never mix, and one that was sent is always known to have worked or not.
+    """
 
     def __init__(self, opened: socket.socket) -> None:
         self.socket = opened
-        self._lock = trio.Lock()
-        self._sequence = itertools.count(1)
+        self._sequence = 0
 
-    async def request(self, message: bytes) -> list[bytes]:
+    def request(self, message: bytes) -> list[bytes]:
         """Send the requests of `message` one by one; the first that fails ends it."""
         replies: list[bytes] = []
-        async with self._lock:
-            # Safety: the kernel has answered when `send` returns, so what is shielded never waits for long, and a
-            # request that was sent is always known to have worked or not.
-            with trio.CancelScope(shield=True):
-                for request in nl.split(message):
-                    replies += await self._exchange(request)
+        at = position = 0
+        while at < len(message):
+            length, kind, flags, _, _ = nl.HEADER.unpack_from(message, at)
+            one = bytearray(message[at : at + length])
+            try:
+                replies += self._exchange(one, kind in _GETS and flags & nl.NLM_F_DUMP == nl.NLM_F_DUMP)
+            except RequestRefused as error:
+                error.position = position
+                raise
+            at += length + 3 & ~3
+            position += 1
         return replies
 
-    async def _exchange(self, request: nl.Message) -> list[bytes]:
-        is_dump = request.flags & nl.NLM_F_DUMP == nl.NLM_F_DUMP and request.type in _GETS
+    def _exchange(self, request: bytearray, is_dump: bool) -> list[bytes]:
         for _ in range(_DUMP_TRIES):
-            replies, interrupted = await self._exchange_once(request)
+            replies, interrupted = self._exchange_once(request)
             if not (is_dump and interrupted):
                 break
         # A list that changes all the time is given as it was seen: a later event will bring the rest.
         return replies
 
-    async def _exchange_once(self, request: nl.Message) -> tuple[list[bytes], bool]:
-        sequence = next(self._sequence) & 0xFFFFFFFF
-        self.socket.send(nl.message(request.type, request.flags, request.payload, sequence))
+    def _exchange_once(self, request: bytearray) -> tuple[list[bytes], bool]:
+        self._sequence = self._sequence + 1 & 0xFFFFFFFF
+        nl.U32.pack_into(request, _SEQUENCE_AT, self._sequence)
+        self.socket.send(request)
         replies: list[bytes] = []
         interrupted = False
         while True:
-            for part in nl.split(await self._receive()):
-                if part.sequence != sequence:
-                    continue
-                interrupted |= bool(part.flags & nl.NLM_F_DUMP_INTR)
-                if part.type == nl.NLMSG_ERROR:
-                    _raise_if_failed(part)
-                    return replies, interrupted
-                if part.type == nl.NLMSG_DONE:
-                    return replies, interrupted
-                replies.append(nl.message(part.type, part.flags, part.payload, sequence))
-
-    async def _receive(self) -> bytes:
-        while True:
-            try:
-                return self.socket.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self.socket)
+            data = self.socket.recv(_RECEIVE_BYTES)
+            at = 0
+            while at < len(data):
+                length, kind, flags, sequence, _ = nl.HEADER.unpack_from(data, at)
+                if sequence == self._sequence:
+                    interrupted |= bool(flags & nl.NLM_F_DUMP_INTR)
+                    if kind in (nl.NLMSG_ERROR, nl.NLMSG_DONE):
+                        _raise_if_failed(data[at : at + length], kind, flags)
+                        return replies, interrupted
+                    replies.append(data[at : at + length])
+                at += length + 3 & ~3
 
 
-_GETS = (nl.RTM_GETLINK, nl.RTM_GETADDR, nl.RTM_GETROUTE)
-
-
-def _raise_if_failed(part: nl.Message) -> None:
-    code = -int.from_bytes(part.payload[:4], "little" if _LITTLE else "big", signed=True)
+def _raise_if_failed(end: bytes, kind: int, flags: int) -> None:
+    """Read the message that ends a request: zero or an error number below zero, then the request's header."""
+    code = -_I32.unpack_from(end, nl.HEADER.size)[0]
     if code == 0:
         return
     said = ""
-    if part.flags & nl.NLM_F_ACK_TLVS:
-        found = nl.attributes(part.payload, 4 + nl.HEADER.size)
+    if flags & nl.NLM_F_ACK_TLVS and kind == nl.NLMSG_ERROR:
+        found = nl.attributes(end, nl.HEADER.size + 4 + nl.HEADER.size)
         said = nl.as_text(found.get(nl.NLMSGERR_ATTR_MSG, b""))
-    raise OSError(code, said or os.strerror(code))
-
-
-_LITTLE = nl.U32.pack(1)[0] == 1
+    raise RequestRefused(code, said or os.strerror(code))
 
 
 @dataclasses.dataclass(eq=False)
@@ -196,11 +201,10 @@ class _Session:
 
 
 def _open_netlink() -> socket.socket:
-    opened = socket.socket(
-        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-    )
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     opened.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
     opened.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _ANSWER_S_MAX, 0))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
     return opened
 

@@ -1,4 +1,4 @@
-"""A `Netlink` port around another one that counts its calls and fails the Nth."""
+"""A `Netlink` port around another one that counts what it is asked for, request by request, and fails the Nth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import trio
 
-from beeyard.runtime.host import Netlink
+from beeyard.runtime import netlink_format as nl
+from beeyard.runtime.host import Netlink, RequestRefused
 
 
 class CountingNetlink:
@@ -31,11 +32,18 @@ class CountingNetlink:
         if self.calls == self._cancel_at:
             self.scope.cancel()
         if self.calls == self._fail_at:
-            raise OSError(errno.ENOBUFS, "no buffer space available")
+            raise RequestRefused(errno.ENOBUFS, "no buffer space available")
 
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:
-        self._count()
-        return await self._inner.request(message, netns)
+        replies: list[bytes] = []
+        for position, part in enumerate(nl.split(message)):
+            try:
+                self._count()
+                replies += await self._inner.request(nl.message(part.type, part.flags, part.payload), netns)
+            except RequestRefused as error:
+                error.position = position
+                raise
+        return replies
 
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         self._count()
