@@ -56,6 +56,7 @@ async def version(context: Context, _call: Call) -> Reply:
         "GitCommit": "",
         "GoVersion": "",
         "BuildTime": "",
+        "KernelVersion": "",
     }
     return Reply(
         {
@@ -63,7 +64,6 @@ async def version(context: Context, _call: Call) -> Reply:
             "Components": [{"Name": "Engine", "Version": __version__, "Details": details}],
             "Version": __version__,
             **{name: value for name, value in details.items() if name != "Experimental"},
-            "KernelVersion": "",
         }
     )
 

@@ -1,0 +1,162 @@
+"""Networks over the API: pools by configuration, and no removal of what is in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from beeyard.core.model import HOST_NETWORK_ID, AddressGrant
+from beeyard.core.states import TaskState
+from tests.support.api_world import ApiWorld, an_api
+from tests.support.builders import a_network, a_service, a_task, a_task_spec
+
+
+def a_config(name: str, ip_range: str, rack: str) -> dict[str, Any]:
+    """What the docker command sends for a pool of one rack."""
+    ipam = {"Subnet": "10.77.0.0/24", "IPRange": ip_range, "Gateway": "10.77.0.1"}
+    return {
+        "Name": name,
+        "Driver": "bridge",
+        "ConfigOnly": True,
+        "ConfigFrom": None,
+        "IPAM": {"Driver": "default", "Options": {}, "Config": [ipam]},
+        "Options": {"parent": "eth0"},
+        "Labels": {"beeyard.config": "racks", "beeyard.nodes": f"node.labels.rack=={rack}"},
+    }
+
+
+LAN = {"Name": "lan", "Driver": "macvlan", "Scope": "swarm", "ConfigFrom": {"Network": "racks"}}
+
+
+async def create(api: ApiWorld, body: dict[str, Any]) -> str:
+    reply = await api.call("POST", "/networks/create", body)
+    assert reply.status == 201, reply.body
+    assert reply.json["Warning"] == ""
+    network_id: str = reply.json["Id"]
+    return network_id
+
+
+async def two_racks(api: ApiWorld) -> str:
+    """A network with a pool for each of two racks; its id."""
+    await create(api, a_config("lan-r1", "10.77.0.64/26", "r1"))
+    await create(api, a_config("lan-r2", "10.77.0.128/26", "r2"))
+    return await create(api, LAN)
+
+
+def a_task_on(network_id: str, pool_id: str, state: TaskState = TaskState.RUNNING) -> Any:
+    grant = AddressGrant(
+        id="g1",
+        hook="address",
+        network_id=network_id,
+        network_name="lan",
+        pool_id=pool_id,
+        pool_name="lan-r1",
+        segment="default",
+        driver="macvlan",
+        addresses=("10.77.0.64/24",),
+    )
+    return msgspec.structs.replace(a_task("t1", state=state, node_id="n1"), grants=(grant,))
+
+
+async def test_a_network_shows_its_pools_and_the_addresses_of_its_tasks() -> None:
+    async with an_api() as api:
+        network_id = await two_racks(api)
+        pool_id = (await api.get("/networks/lan-r1"))["Id"]
+        await api.put(a_task_on(network_id, pool_id))
+        shown = await api.get("/networks/lan", scope="swarm")
+        assert shown["Containers"]["t1"]["IPv4Address"] == "10.77.0.64/24"
+        pools = shown["Status"]["IPAM"]["Pools"]
+        assert {name: (p["Total"], p["Used"], p["Free"]) for name, p in pools.items()} == {
+            "lan-r1": (64, 1, 63),
+            "lan-r2": (64, 0, 64),
+        }
+        config = await api.get("/networks/lan-r1")
+        assert list(config["Containers"]) == ["t1"]
+        assert config["Status"]["IPAM"]["Pools"]["lan-r1"]["Used"] == 1
+
+
+async def test_the_predefined_network_is_there_and_stays() -> None:
+    async with an_api() as api:
+        for wanted in ("host", HOST_NETWORK_ID):
+            shown = await api.get(f"/networks/{wanted}", scope="swarm")
+            assert (shown["Id"], shown["Driver"], shown["Scope"]) == (HOST_NETWORK_ID, "host", "swarm")
+        reply = await api.call("DELETE", "/networks/host")
+        assert (reply.status, reply.message) == (403, "host is a pre-defined network and cannot be removed")
+        for name in ("host", "none", "bridge"):
+            reply = await api.call("POST", "/networks/create", {**LAN, "Name": name})
+            assert reply.status == 403
+
+
+async def test_a_look_up_in_another_scope_finds_nothing() -> None:
+    async with an_api(a_network("net1", name="lan")) as api:
+        assert (await api.call("GET", "/networks/lan", scope="local")).status == 404
+
+
+async def test_names_are_given_once() -> None:
+    async with an_api() as api:
+        await two_racks(api)
+        reply = await api.call("POST", "/networks/create", LAN)
+        assert (reply.status, reply.message) == (409, "network with name lan already exists")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"Name": "x", "Driver": "overlay"}, 501, "network driver overlay is not supported by beeyard"),
+        ({"Name": "x", "Driver": "ipvlan"}, 501, "network driver ipvlan"),
+        ({"Name": "x"}, 501, "network driver bridge"),
+        ({**LAN, "ConfigFrom": {"Network": "nosuch"}}, 400, "no --config-only network is named nosuch"),
+        ({**LAN, "Options": {"parent": "eth0"}}, 400, "-o cannot be given together with --config-from"),
+        ({**LAN, "Scope": "local"}, 501, "network scope local"),
+        ({**LAN, "Name": ""}, 400, "name"),
+    ],
+)
+async def test_a_network_that_cannot_work_is_refused(body: dict[str, Any], status: int, words: str) -> None:
+    async with an_api() as api:
+        reply = await api.call("POST", "/networks/create", body)
+        assert reply.status == status
+        assert words in reply.message
+        assert not api.store.networks
+
+
+async def test_a_network_in_use_is_not_removed() -> None:
+    """By a service, by a task that still holds an address, or by the network that draws from it."""
+    async with an_api() as api:
+        network_id = await two_racks(api)
+        pool_id = (await api.get("/networks/lan-r1"))["Id"]
+        await api.put(a_service("s1", name="web", task=a_task_spec(network_ids=[network_id])))
+        await api.put(a_task_on(network_id, pool_id))
+        reply = await api.call("DELETE", "/networks/lan")
+        assert (reply.status, reply.message) == (400, "network lan is in use by service web")
+        assert (await api.call("DELETE", "/services/web")).status == 200
+        for name in ("lan", "lan-r1"):
+            reply = await api.call("DELETE", f"/networks/{name}")
+            assert "in use by task web.1 (t1), which still holds an address" in reply.message
+        await api.put(a_task_on(network_id, pool_id, TaskState.SHUTDOWN))
+        assert (await api.call("DELETE", "/networks/lan-r1")).status == 204
+        reply = await api.call("DELETE", "/networks/lan-r2")
+        assert reply.message == "network lan-r2 is in use by network lan, which has no other pool"
+        assert (await api.call("DELETE", "/networks/lan")).status == 204
+        assert (await api.call("DELETE", "/networks/lan-r2")).status == 204
+        assert not api.store.networks
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({}, ["host", "lan-r1", "lan-r2", "lan"]),
+        ({"name": ["r1"]}, ["lan-r1"]),
+        ({"driver": ["macvlan"]}, ["lan"]),
+        ({"type": ["builtin"]}, ["host"]),
+        ({"type": ["custom"]}, ["lan-r1", "lan-r2", "lan"]),
+        ({"scope": ["local"]}, []),
+        ({"label": {"beeyard.config=racks": True}}, ["lan-r1", "lan-r2"]),
+        ({"dangling": ["true"]}, ["lan-r1", "lan-r2", "lan"]),
+    ],
+)
+async def test_networks_are_filtered(filters: Any, names: list[str]) -> None:
+    async with an_api() as api:
+        await two_racks(api)
+        assert [network["Name"] for network in await api.get("/networks", filters=filters)] == names

@@ -1,0 +1,242 @@
+"""Docker's service JSON to the model and back."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from beeyard.core.errors import InvalidSpec, RequestError, Unsupported
+from beeyard.core.model import (
+    FailureAction,
+    Limits,
+    Platform,
+    Resources,
+    RestartCondition,
+    RestartPolicy,
+    UpdateConfig,
+    UpdateOrder,
+)
+from beeyard.manager.api.docker_service import read_service_spec, show_service_spec
+
+
+def a_body(**container: Any) -> dict[str, Any]:
+    """What the docker command sends for the least that a user may say."""
+    return {
+        "Name": "web",
+        "Labels": {},
+        "TaskTemplate": {
+            "ContainerSpec": {"Image": "host:latest", "Init": False, "DNSConfig": {}, **container},
+            "Resources": {"Limits": {}, "Reservations": {}},
+            "Placement": {},
+            "ForceUpdate": 0,
+        },
+        "Mode": {"Replicated": {}},
+        "EndpointSpec": {"Mode": "vip"},
+    }
+
+
+FULL: dict[str, Any] = {
+    "Name": "web",
+    "Labels": {"tier": "front"},
+    "TaskTemplate": {
+        "ContainerSpec": {
+            "Image": "host:latest@sha256:4740ae6347b0172c01254ff55bae5aff5199f4446e7f6d643d40185b3f475145",
+            "Labels": {"c": "1"},
+            "Command": ["sh", "-c"],
+            "Args": ["sleep 1"],
+            "Hostname": "h1",
+            "Env": ["A=1", "B=x=y", "C="],
+            "Dir": "/tmp",
+            "User": "nobody:nogroup",
+            "StopSignal": "int",
+            "StopGracePeriod": 3_500_000_000,
+            "Healthcheck": {"Test": ["NONE"]},
+            "Privileges": {"CredentialSpec": None, "SELinuxContext": None, "NoNewPrivileges": False},
+            "Isolation": "default",
+        },
+        "Resources": {
+            "Limits": {"NanoCPUs": 500_000_000, "MemoryBytes": 64 << 20, "Pids": 10},
+            "Reservations": {"NanoCPUs": 250_000_000, "MemoryBytes": 32 << 20},
+        },
+        "RestartPolicy": {
+            "Condition": "on-failure",
+            "Delay": 1_000_000_000,
+            "MaxAttempts": 3,
+            "Window": 120_000_000_000,
+        },
+        "Placement": {
+            "Constraints": ["node.labels.rack==r1"],
+            "MaxReplicas": 2,
+            "Platforms": [{"Architecture": "amd64", "OS": "linux"}],
+        },
+        "Networks": [{"Target": "lan"}],
+        "ForceUpdate": 2,
+        "Runtime": "container",
+    },
+    "Mode": {"Replicated": {"Replicas": 7}},
+    "UpdateConfig": {
+        "Parallelism": 2,
+        "Delay": 1_000_000_000,
+        "FailureAction": "continue",
+        "Monitor": 2_000_000_000,
+        "MaxFailureRatio": 0.25,
+        "Order": "start-first",
+    },
+}
+
+
+def test_every_field_that_a_user_may_set_reaches_the_model() -> None:
+    spec = read_service_spec(FULL)
+    task = spec.task
+    assert (spec.name, spec.labels, spec.replicas) == ("web", {"tier": "front"}, 7)
+    assert (task.image, task.command, task.args) == ("host", ("sh", "-c"), ("sleep 1",))
+    assert (task.env, task.user, task.dir, task.hostname) == (("A=1", "B=x=y", "C="), "nobody:nogroup", "/tmp", "h1")
+    assert (task.container_labels, task.stop_signal, task.stop_grace_s) == ({"c": "1"}, "SIGINT", 3.5)
+    assert task.limits == Limits(cpu_nano=500_000_000, memory_bytes=64 << 20, pids=10)
+    assert task.reservations == Resources(cpu_nano=250_000_000, memory_bytes=32 << 20)
+    assert task.restart == RestartPolicy(
+        condition=RestartCondition.ON_FAILURE, delay_s=1.0, max_attempts=3, window_s=120.0
+    )
+    assert task.constraints == ("node.labels.rack==r1",)
+    assert task.platforms == (Platform(architecture="amd64", os="linux"),)
+    assert (task.max_replicas_per_node, task.network_ids, task.force_update) == (2, ("lan",), 2)
+    assert spec.update == UpdateConfig(
+        parallelism=2,
+        delay_s=1.0,
+        failure_action=FailureAction.CONTINUE,
+        monitor_s=2.0,
+        max_failure_ratio=0.25,
+        order=UpdateOrder.START_FIRST,
+    )
+
+
+@pytest.mark.parametrize("body", [FULL, a_body(), a_body(StopGracePeriod=0)])
+@pytest.mark.parametrize("defaults", [False, True])
+def test_what_is_shown_reads_back_as_the_same_task(body: dict[str, Any], defaults: bool) -> None:
+    """The docker command changes a service by sending back, edited, what it was shown."""
+    spec = read_service_spec(body)
+    again = read_service_spec(show_service_spec(spec, defaults=defaults))
+    assert again.task == spec.task
+    assert msgspec.structs.replace(again, update=None) == msgspec.structs.replace(spec, update=None)
+    if not defaults:
+        assert again == spec
+
+
+def test_one_replica_is_the_default_and_zero_is_zero() -> None:
+    assert read_service_spec(a_body()).replicas == 1
+    assert read_service_spec({**a_body(), "Mode": None}).replicas == 1
+    assert read_service_spec({**a_body(), "Mode": {"Replicated": {"Replicas": 0}}}).replicas == 0
+
+
+def test_what_small_clients_leave_out_is_filled_in() -> None:
+    spec = read_service_spec({"Name": "b", "TaskTemplate": {"ContainerSpec": {"Image": "host", "Args": None}}})
+    assert (spec.task.restart, spec.task.stop_grace_s, spec.update) == (RestartPolicy(), 10.0, None)
+    sparse = {**a_body(), "UpdateConfig": {"Parallelism": 1}}
+    assert read_service_spec(sparse).update == UpdateConfig()
+
+
+def test_networks_in_the_old_place_count() -> None:
+    """Clients before API 1.25."""
+    assert read_service_spec({**a_body(), "Networks": [{"Target": "lan"}]}).task.network_ids == ("lan",)
+
+
+REFUSED_BY_FLAG = [
+    (a_body(Mounts=[{"Type": "bind", "Source": "/tmp", "Target": "/t"}]), "--mount"),
+    (a_body(Secrets=[{"SecretID": "x", "SecretName": "s"}]), "--secret"),
+    (a_body(Configs=[{"ConfigID": "x", "ConfigName": "s"}]), "--config"),
+    (a_body(Healthcheck={"Test": ["CMD", "true"]}), "--health-cmd"),
+    (a_body(Init=True), "--init"),
+    (a_body(TTY=True), "--tty"),
+    (a_body(ReadOnly=True), "--read-only"),
+    (a_body(Groups=["wheel"]), "--group"),
+    (a_body(Hosts=["1.2.3.4 foo"]), "--host"),
+    (a_body(DNSConfig={"Nameservers": ["1.1.1.1"]}), "--dns"),
+    (a_body(Sysctls={"net.core.somaxconn": "100"}), "--sysctl"),
+    (a_body(CapabilityAdd=["CAP_NET_ADMIN"]), "--cap-add"),
+    (a_body(CapabilityDrop=["ALL"]), "--cap-drop"),
+    (a_body(Ulimits=[{"Name": "nofile", "Soft": 1, "Hard": 2}]), "--ulimit"),
+    (a_body(OomScoreAdj=100), "--oom-score-adj"),
+    (a_body(Isolation="process"), "--isolation"),
+    (a_body(Privileges={"NoNewPrivileges": True}), "privileges"),
+    (a_body(Env=["A={{.Task.Slot}}"]), "--env"),
+    (a_body(Hostname="h-{{.Node.Hostname}}"), "--hostname"),
+    ({**a_body(), "Mode": {"Global": {}}}, "--mode global"),
+    ({**a_body(), "Mode": {"ReplicatedJob": {"MaxConcurrent": 2}}}, "--mode replicated-job"),
+    ({**a_body(), "Mode": {"GlobalJob": {}}}, "--mode global-job"),
+    ({**a_body(), "EndpointSpec": {"Mode": "dnsrr"}}, "--endpoint-mode dnsrr"),
+    ({**a_body(), "EndpointSpec": {"Ports": [{"TargetPort": 80, "PublishMode": "host"}]}}, r"--publish \(-p\)"),
+    ({**a_body(), "UpdateConfig": {"FailureAction": "rollback"}}, "--update-failure-action rollback"),
+    ({**a_body(), "RollbackConfig": {"Parallelism": 5}}, "--rollback"),
+]
+IN_TEMPLATE = [
+    ({"LogDriver": {"Name": "json-file"}}, "--log-driver"),
+    ({"PluginSpec": {"Name": "p"}}, "plugin"),
+    ({"Runtime": "plugin"}, "runtime"),
+    ({"Placement": {"Preferences": [{"Spread": {"SpreadDescriptor": "node.labels.zone"}}]}}, "--placement-pref"),
+    (
+        {"Resources": {"Reservations": {"GenericResources": [{"DiscreteResourceSpec": {}}, {"x": 1}]}}},
+        "--generic-resource",
+    ),
+    ({"Networks": [{"Target": "lan", "Aliases": ["db"]}]}, "alias="),
+    ({"Networks": [{"Target": "lan", "DriverOpts": {"a": "b"}}]}, "driver-opt="),
+]
+REFUSED_BY_FLAG += [({**a_body(), "TaskTemplate": {**a_body()["TaskTemplate"], **t}}, flag) for t, flag in IN_TEMPLATE]
+
+
+@pytest.mark.parametrize(("body", "flag"), REFUSED_BY_FLAG, ids=[flag for _, flag in REFUSED_BY_FLAG])
+def test_what_beeyard_does_not_have_is_refused_by_the_flag(body: dict[str, Any], flag: str) -> None:
+    with pytest.raises(Unsupported, match=flag):
+        read_service_spec(body)
+
+
+INVALID = [
+    ({**a_body(), "Name": "-web"}, "valid as a DNS name component"),
+    ({**a_body(), "Name": "w" * 64}, "valid as a DNS name component"),
+    ({**a_body(), "Name": ""}, "valid as a DNS name component"),
+    ({"Name": "b"}, "mismatched Runtime"),
+    ({**a_body(), "Mode": {"Replicated": {}, "Global": {}}}, "only one service mode"),
+    ({**a_body(), "Mode": {"Replicated": {"Replicas": -1}}}, "Replicas"),
+    ({**a_body(), "Mode": {"Replicated": {"Replicas": 2.0}}}, "Replicas"),
+    ({**a_body(), "Mode": {"Replicated": {"Replicas": 10**9}}}, "Replicas"),
+    ({**a_body(), "Nonsense": 1}, "Nonsense"),
+    (a_body(Nonsense=[1]), r"TaskTemplate\.ContainerSpec\.Nonsense"),
+    (a_body(Image=""), "image reference must be provided"),
+    (a_body(Image="a b"), "not an image reference"),
+    (a_body(Env=["NOVALUE"]), "NAME=value"),
+    (a_body(Env=["=x"]), "NAME=value"),
+    (a_body(Args=["a\0b"]), "zero byte"),
+    (a_body(Dir="relative"), "absolute path"),
+    (a_body(StopSignal="SIGNONE"), "no signal"),
+    (a_body(StopSignal="99"), "no signal"),
+    (a_body(Hostname="-x"), "host name"),
+    ([], "JSON object"),
+]
+INVALID_IN_TEMPLATE: list[tuple[dict[str, Any], str]] = [
+    ({"ContainerSpec": None}, "ContainerSpec"),
+    ({"Resources": {"Limits": {"NanoCPUs": 100}}}, "at least 0.001"),
+    ({"Resources": {"Limits": {"MemoryBytes": 1024}}}, "at least 4 MiB"),
+    ({"Resources": {"Limits": {"Pids": -1}}}, "Pids"),
+    ({"RestartPolicy": {"Condition": "sometimes"}}, "none of none, on-failure, any"),
+    ({"Networks": [{"Target": ""}]}, "must be named"),
+]
+INVALID += [({**a_body(), "TaskTemplate": {**a_body()["TaskTemplate"], **t}}, w) for t, w in INVALID_IN_TEMPLATE]
+
+
+@pytest.mark.parametrize(("body", "words"), INVALID, ids=[words for _, words in INVALID])
+def test_a_value_that_cannot_work_is_refused_by_the_field(body: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        read_service_spec(body)
+    assert caught.value.http_status == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [("SIGTERM", "SIGTERM"), ("int", "SIGINT"), ("9", "SIGKILL"), ("SIGUSR1", "SIGUSR1"), ("", "SIGTERM")],
+)
+def test_a_stop_signal_is_known_by_name_and_number(given: str, stored: str) -> None:
+    assert read_service_spec(a_body(StopSignal=given)).task.stop_signal == stored
+
+
+def test_an_empty_template_says_what_is_missing() -> None:
+    with pytest.raises(InvalidSpec, match="ContainerSpec"):
+        read_service_spec({"Name": "b", "TaskTemplate": {"ForceUpdate": 0}})
