@@ -105,7 +105,7 @@ def is_news(old: Task | None, new: Task | None) -> bool:
 def assigned_task(task: Task, services: Mapping[str, Service], before: AssignedTask | None) -> AssignedTask:
     """A task as its agent is told of it; `before` is how it was told last in the same session."""
     labels = before.service_labels if before is not None else _labels(task, services.get(task.service_id))
-    fence = labels.get(FENCE_LABEL) == "fence"
+    fence = task.fence or labels.get(FENCE_LABEL) == "fence"
     return AssignedTask(
         id=task.id,
         service_id=task.service_id,

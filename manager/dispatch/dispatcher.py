@@ -58,7 +58,7 @@ class DispatcherConfig(Protocol):
 
     @property
     def advertise(self) -> str:
-        """Address that agents are told to try, "" to leave them with the one they know."""
+        """Address that agents are told to try, "tcp://10.0.0.7:2377"; "": the one that is listened on."""
 
     @property
     def node_name(self) -> str:
@@ -79,6 +79,7 @@ class Dispatcher:
         self._statuses = StatusCollector(store)
         self._rate_limit = RateLimit()
         self._sessions: dict[str, Session] = {}
+        self._advertised: tuple[str, ...] = ()
 
     @property
     def mass_failure(self) -> str:
@@ -113,6 +114,7 @@ class Dispatcher:
                 nursery.start_soon(self._statuses.run)
                 nursery.start_soon(watch_liveness, self._host, self._store, self._liveness, self._went_down)
                 log.info("listening for agents", address=listener.address)
+                self._advertised = _advertised(self._config.advertise or listener.address)
                 task_status.started(listener.address)
                 await listener.serve(self._serve)
         finally:
@@ -184,12 +186,11 @@ class Dispatcher:
 
     def _welcome(self, session: Session) -> Welcome:
         period_s = self._authority.cluster.heartbeat_s
-        advertise = self._config.advertise
         return Welcome(
             session_id=session.session_id,
             node_id=session.node_id,
             heartbeat_s=period_s * (1.0 - self._host.rng.uniform(0.0, HEARTBEAT_SPREAD)),
-            manager_addresses=(advertise,) if advertise else (),
+            manager_addresses=self._advertised,
         )
 
     async def _handle(self, session: Session, message: FromAgent) -> None:
@@ -248,6 +249,12 @@ class Dispatcher:
         silence_s = MISSED_PERIODS * self._liveness.period_s
         if session := self._sessions.get(node_id):
             session.end(Refused(reason=f"no heartbeat of node {node_id} for {silence_s:g} s", retry=True))
+
+
+def _advertised(address: str) -> tuple[str, ...]:
+    """What agents can be told of an address: nothing when it means all of this host's."""
+    host = address.removeprefix("tcp://").rpartition(":")[0]
+    return () if host in ("0.0.0.0", "[::]") else (address,)
 
 
 def _as_task(obj: object) -> Task | None:

@@ -8,9 +8,10 @@ keep a manager that is itself in trouble from declaring its whole cluster dead:
 * *Restart*: a manager that has just started has heard of nobody. It gives all nodes six periods to come back.
 * *Clock gap*: a manager whose own loop did not run for a while (paused, starved) gives the same grace anew: the silence
   was its own.
-* *Mass failure*: when more than half of the nodes, and two at least, seem to fail at once, the manager is probably the one cut off. The nodes
-  are marked down, but whoever would replace their tasks asks `mass_failure` first and waits. It ends when at most half
-  of the nodes are failing: because they are back, because an operator removed or drained them, or because others joined.
+* *Mass failure*: when more than half of the nodes, and two at least, seem to fail at once, the manager is probably the
+  one cut off. The nodes are marked down, but whoever would replace their tasks asks `mass_failure` first and waits. It
+  ends when at most half of the nodes are failing: because they are back, because an operator removed or drained them, or
+  because others joined.
 
 Nodes that fail by the same cause fall silent within one period of each other, since their heartbeats are staggered over
 it. So when the first of them has been silent for three periods, the others have been for two: those count as failing
