@@ -5,6 +5,7 @@ raises instead of reading past a column. The unit lane runs with both builds.
 """
 
 import os
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -22,7 +23,18 @@ extensions = [
     if os.path.exists(f"src/beeyard/core/{module}.pyx")
 ]
 
+
+def mode_changed() -> bool:
+    """Whether the last build was of the other mode: file times do not tell, so that everything must be built again."""
+    stamp, mode = Path("build/kernel-mode"), "debug" if DEBUG else "release"
+    changed = not stamp.exists() or stamp.read_text() != mode
+    stamp.parent.mkdir(exist_ok=True)
+    stamp.write_text(mode)
+    return changed
+
+
 setup(
+    options={"build_ext": {"force": mode_changed()}},
     ext_modules=cythonize(
         extensions,
         include_path=["src"],
@@ -37,5 +49,5 @@ setup(
         },
     )
     if extensions
-    else []
+    else [],
 )

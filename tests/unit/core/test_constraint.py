@@ -28,8 +28,13 @@ def fits(expression: str, node: Node) -> bool:
         " ==a",
         "node role==a",
         "no*de==a",
-    ]
-    + ["node$==a", "n==a", "node.role==", "node.role!= ", "node.role==a,b", "node.role==ü"],
+        "node$==a",
+        "n==a",
+        "node.role==",
+        "node.role!= ",
+        "node.role==a,b",
+        "node.role==ü",
+    ],
 )
 def test_what_is_no_constraint_is_refused(expression: str) -> None:
     with pytest.raises(InvalidSpec, match="invalid constraint"):

@@ -178,7 +178,7 @@ def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
         (a_network_from("plain"), "invalid config-from: network plain is not a configuration network"),
         (
             msgspec.structs.replace(a_network_from("racks"), ipam=(an_ipam(),)),
-            "invalid config-from: --subnet, --ip-range, --gateway or --aux-address cannot be given together with --config-from racks",
+            "--subnet, --ip-range, --gateway or --aux-address cannot be given together with --config-from racks: say it in",
         ),
         (
             msgspec.structs.replace(a_network_from("racks"), options={"parent": "eth0"}),

@@ -1,0 +1,52 @@
+"""The data sheet of a demand as the kernel sees it, and the verdicts on a row."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from beeyard.core.node_table cimport NodeTable
+
+cdef enum Verdict:
+    FITS = 0
+    NOT_READY = 1
+    RESOURCES = 2
+    HOST_PORT = 3
+    MAX_REPLICAS = 4
+    REFUSED = 5             # a hook refused the node for this task
+    POOL = 16               # + index of the network whose pools are empty, < 48
+    STATIC = 64             # + code of a property that does not change with the tasks, 1..190
+    ABSENT = 255
+
+cdef enum:
+    BLOCK_ROWS = 256        # rows whose keys are computed at a time: 2 KiB of keys stay in the first-level cache
+
+
+cdef class Ask:
+    cdef int64_t cpu_nano                   # 1e-9 cores reserved by each task
+    cdef int64_t memory_bytes               # bytes reserved by each task
+    cdef int32_t max_replicas               # tasks of the service a node takes; 2**31 - 1: no limit
+    cdef bint one_per_node                  # it asks for host ports, so a node takes at most one of these tasks
+    cdef const uint8_t[::1] static_code     # by row: 0 fits, else why image, network, constraint or platform do not
+    cdef uint8_t[::1] ports_taken           # by row: 1 where one of the host ports is in use
+    cdef const uint8_t[::1] refused         # by row: 1 where the caller masked the node
+    cdef int32_t[::1] service_tasks         # by row: tasks of this service held there
+    cdef const int32_t[:, ::1] pools        # by row: pool rows, network by network, each by name; -1: none
+    cdef const int32_t[::1] network_begin   # first column in `pools` of each network, and one past the last of all
+    cdef readonly Py_ssize_t n_networks     # networks that have pools
+    cdef int64_t[::1] pool_free             # by pool row: addresses free and not planned
+    cdef int32_t[::1] _scratch              # one pool row for each network
+
+    cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil
+    cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil
+    cdef int give_pools(self, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil
+    cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil
+
+
+cdef uint64_t block_keys(
+    const int64_t[::1] cpu_free,
+    const int64_t[::1] memory_free,
+    const int32_t[::1] tasks,
+    const uint8_t[::1] state,
+    Ask ask,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    uint64_t[::1] keys,
+) except? 0 nogil

@@ -1,0 +1,36 @@
+import numpy as np
+from numpy.typing import NDArray
+
+from beeyard.core.node_table import NodeTable
+
+POOL_NETWORKS_MAX: int
+VERDICT_NOT_READY: int
+VERDICT_RESOURCES: int
+VERDICT_HOST_PORT: int
+VERDICT_MAX_REPLICAS: int
+VERDICT_REFUSED: int
+VERDICT_POOL: int
+VERDICT_STATIC: int
+VERDICT_ABSENT: int
+
+class Ask:
+    n_networks: int
+    def __init__(
+        self,
+        size: int,
+        cpu_nano: int,
+        memory_bytes: int,
+        max_replicas: int,
+        one_per_node: bool,
+        static_code: NDArray[np.uint8],
+        ports_taken: NDArray[np.uint8],
+        refused: NDArray[np.uint8],
+        service_tasks: NDArray[np.int32],
+        pools: NDArray[np.int32],
+        network_begin: NDArray[np.int32],
+        pool_free: NDArray[np.int64],
+        scratch: NDArray[np.int32],
+    ) -> None: ...
+
+def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...
+def check_all(table: NodeTable, ask: Ask, verdicts: NDArray[np.uint8]) -> int: ...

@@ -1,0 +1,209 @@
+"""The one feasibility function: does a task fit on a node, and if not, what is the first reason?
+
+Order of the filters, SwarmKit's with the address pools last: ready, resources, (image, network driver, parent link,
+pool for the node), constraints, platform, host ports, replicas per node, free addresses, refused by a hook. What is in
+parentheses and the two behind it do not change with the tasks; `core.node_columns` works them out once for each kind of
+demand.
+
+Two forms of the same rule: `Ask.check` for one row says the reason; `block_keys` for 256 rows at a time says only which
+fit, free of branches so that the compiler vectorises it. The unit tests compare both with plain Python.
+"""
+
+cdef class Ask:
+    """A demand, ready for the loops. The arrays are borrowed: the index owns and updates them."""
+
+    def __init__(
+        self,
+        Py_ssize_t size,
+        int64_t cpu_nano,
+        int64_t memory_bytes,
+        int32_t max_replicas,
+        bint one_per_node,
+        const uint8_t[::1] static_code,
+        uint8_t[::1] ports_taken,
+        const uint8_t[::1] refused,
+        int32_t[::1] service_tasks,
+        const int32_t[:, ::1] pools,
+        const int32_t[::1] network_begin,
+        int64_t[::1] pool_free,
+        int32_t[::1] scratch,
+    ):
+        """
+        Args:
+            size: rows of the table; every array by row is at least as long.
+            max_replicas: 0 for no limit.
+            pools: values below the length of `pool_free`, or -1.
+            network_begin: one more element than networks with pools, rising from 0 to the width of `pools`.
+            scratch: (networks,) overwritten.
+
+        Raises:
+            ValueError: an array is too short, or a network has no column. (The loops trust it.)
+        """
+        cdef Py_ssize_t n_networks = network_begin.shape[0] - 1
+        shortest = min(static_code.shape[0], ports_taken.shape[0], refused.shape[0], service_tasks.shape[0])
+        if shortest < size or (n_networks and pools.shape[0] < size):
+            raise ValueError(f"columns of {shortest} rows for a table of {size}")
+        if not 0 <= n_networks <= POOL_NETWORKS_MAX or scratch.shape[0] < n_networks:
+            raise ValueError(f"{n_networks} networks: at most {POOL_NETWORKS_MAX}")
+        if network_begin[0] != 0 or network_begin[n_networks] > pools.shape[1]:
+            raise ValueError("networks do not lie within the pool columns")
+        self.cpu_nano = cpu_nano
+        self.memory_bytes = memory_bytes
+        self.max_replicas = max_replicas if max_replicas > 0 else 0x7FFFFFFF
+        self.one_per_node = one_per_node
+        self.static_code = static_code
+        self.ports_taken = ports_taken
+        self.refused = refused
+        self.service_tasks = service_tasks
+        self.pools = pools
+        self.network_begin = network_begin
+        self.n_networks = n_networks
+        self.pool_free = pool_free
+        self._scratch = scratch
+
+    cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil:
+        """The first reason why the row does not fit, a Verdict; FITS when there is none."""
+        cdef Py_ssize_t network
+        if table.state[row] != 2:
+            return NOT_READY if table.state[row] == 1 else ABSENT
+        # What is not asked for is not compared: an overcommitted node takes a task that reserves nothing.
+        if self.cpu_nano > 0 and table.cpu_free[row] < self.cpu_nano:
+            return RESOURCES
+        if self.memory_bytes > 0 and table.memory_free[row] < self.memory_bytes:
+            return RESOURCES
+        if self.static_code[row]:
+            return STATIC + self.static_code[row]
+        if self.ports_taken[row]:
+            return HOST_PORT
+        if self.service_tasks[row] >= self.max_replicas:
+            return MAX_REPLICAS
+        if self.n_networks:
+            network = self.try_pools(row)
+            if network < self.n_networks:
+                return POOL + <int>network
+        return REFUSED if self.refused[row] else FITS
+
+    cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil:
+        """Plan one address for each network of the demand, from the first of the row's pools that has one.
+
+        All or nothing. Returns the number of networks when all got one, else the first network that did not. Two
+        networks may draw from the same pool; then it must have two addresses.
+        """
+        cdef Py_ssize_t network, column
+        cdef int32_t pool
+        for network in range(self.n_networks):
+            for column in range(self.network_begin[network], self.network_begin[network + 1]):
+                pool = self.pools[row, column]
+                if pool >= 0 and self.pool_free[pool] > 0:
+                    self.pool_free[pool] -= 1
+                    chosen[network] = pool
+                    break
+            else:
+                self.give_pools(chosen, network)
+                return network
+        return self.n_networks
+
+    cdef int give_pools(self, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil:
+        """Undo the plans of the first `n` networks."""
+        cdef Py_ssize_t network
+        for network in range(n):
+            self.pool_free[chosen[network]] += 1
+        return 0
+
+    cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil:
+        """What `take_pools` would return, without planning anything."""
+        cdef Py_ssize_t network = self.take_pools(row, self._scratch)
+        if network == self.n_networks:
+            self.give_pools(self._scratch, self.n_networks)
+        return network
+
+
+POOL_NETWORKS_MAX = STATIC - POOL
+
+
+cdef uint64_t block_keys(
+    const int64_t[::1] cpu_free,
+    const int64_t[::1] memory_free,
+    const int32_t[::1] tasks,
+    const uint8_t[::1] state,
+    Ask ask,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    uint64_t[::1] keys,
+) except? 0 nogil:
+    """Give each row of a block its key for the spread order, all ones where a filter other than the pools fails.
+
+    A key is the number of the service's tasks on the node (high 32 bits), then of all its tasks (low 32 bits). Returns
+    the smallest. The `|` of differences keeps the sign of any that is negative, so one shift replaces the branches,
+    which no processor predicts on real tables.
+    """
+    return _keys(
+        cpu_free, memory_free, tasks, state, ask.static_code, ask.ports_taken, ask.refused, ask.service_tasks,
+        ask.cpu_nano, ask.memory_bytes, ask.max_replicas, begin, end, keys,
+    )
+
+
+cdef uint64_t _keys(
+    const int64_t[::1] cpu_free,
+    const int64_t[::1] memory_free,
+    const int32_t[::1] tasks,
+    const uint8_t[::1] state,
+    const uint8_t[::1] static_code,
+    const uint8_t[::1] ports_taken,
+    const uint8_t[::1] refused,
+    const int32_t[::1] service_tasks,
+    int64_t cpu_nano,
+    int64_t memory_bytes,
+    int64_t max_replicas,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    uint64_t[::1] keys,
+) except? 0 nogil:
+    cdef Py_ssize_t row
+    cdef int64_t lacks, flags
+    # All ones when the demand reserves some of it, else 0: a filter that is off lets negative room pass.
+    cdef int64_t cpu_on = -<int64_t>(cpu_nano > 0)
+    cdef int64_t memory_on = -<int64_t>(memory_bytes > 0)
+    cdef uint64_t key, smallest = 0xFFFFFFFFFFFFFFFFULL
+    for row in range(begin, end):
+        lacks = ((cpu_free[row] - cpu_nano) & cpu_on) | ((memory_free[row] - memory_bytes) & memory_on)
+        lacks |= max_replicas - 1 - service_tasks[row]
+        flags = (state[row] ^ 2) | static_code[row] | ports_taken[row] | refused[row]
+        key = (<uint64_t>service_tasks[row] << 32) | <uint64_t>tasks[row]
+        key |= <uint64_t>((lacks | -flags) >> 63)
+        keys[row - begin] = key
+        smallest = key if key < smallest else smallest
+    return smallest
+
+
+def check_row(NodeTable table, Ask ask, Py_ssize_t row):
+    """The Verdict on one row, as an int."""
+    if not 0 <= row < table.size:
+        raise IndexError(f"row {row} of {table.size}")
+    return ask.check(table, row)
+
+
+def check_all(NodeTable table, Ask ask, uint8_t[::1] verdicts):
+    """Write the Verdict on every row; returns how many fit.
+
+    Args:
+        verdicts: (table.size,) uint8, overwritten.
+    """
+    cdef Py_ssize_t row, fitting = 0
+    if verdicts.shape[0] != table.size:
+        raise ValueError(f"{verdicts.shape[0]} verdicts for {table.size} rows")
+    with nogil:
+        for row in range(table.size):
+            verdicts[row] = ask.check(table, row)
+            fitting += verdicts[row] == FITS
+    return fitting
+
+
+VERDICT_NOT_READY = NOT_READY
+VERDICT_RESOURCES = RESOURCES
+VERDICT_HOST_PORT = HOST_PORT
+VERDICT_MAX_REPLICAS = MAX_REPLICAS
+VERDICT_REFUSED = REFUSED
+VERDICT_POOL = POOL
+VERDICT_STATIC = STATIC
+VERDICT_ABSENT = ABSENT

@@ -1,0 +1,285 @@
+"""What nodes are (labels, platform, links, images) as columns of interned numbers, and which demands that rules out.
+
+None of this changes when a task is placed, so the answer for a kind of demand is worked out once, as one code for each row of
+the kernel's table, and kept until a node or a network changes. A predicate is evaluated once for each distinct *value* of a
+property and spread over the rows by indexing; a cluster of 100,000 nodes has a handful of racks and platforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from beeyard.core import constraint
+from beeyard.core.errors import InvalidSpec
+from beeyard.core.model import Node, Platform
+from beeyard.core.reasons import Reason
+
+Codes = NDArray[np.uint8]
+Read = Callable[[Node], Hashable]
+
+# 190: what is left of a byte above the kernel's own verdicts (filters.pxd).
+CODES_MAX = 190
+# 256 shapes of 100,000 rows are 26 MB, far above what the services of a cluster differ in.
+SHAPES_MAX = 256
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class _Column:
+    """One property of all nodes, interned: `ids[row]` is the number of the row's value."""
+
+    def __init__(self, read: Read, nodes: Sequence[Node | None]) -> None:
+        self._read = read
+        self._number: dict[Hashable, int] = {}
+        self._values: list[Any] = []
+        self._answers: dict[Hashable, NDArray[np.int32]] = {}
+        self.ids = np.zeros(max(len(nodes), 64), dtype=np.int32)
+        for row, node in enumerate(nodes):
+            if node is not None:
+                self.set(row, node)
+
+    def set(self, row: int, node: Node) -> bool:
+        """Store a node's value; whether answers given before no longer hold for the row."""
+        value = self._read(node)
+        number = self._number.get(value)
+        is_new = number is None
+        if number is None:
+            number = self._number[value] = len(self._values)
+            self._values.append(value)
+        if row >= len(self.ids):
+            self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)])
+        changed = is_new or bool(self.ids[row] != number)
+        self.ids[row] = number
+        return changed
+
+    def answers(self, question: Hashable, answer: Callable[[Any], int], size: int) -> NDArray[np.int32]:
+        """`answer(value)` for each of the first `size` rows; values already asked this question are not asked again."""
+        known = self._answers.get(question)
+        n_known = 0 if known is None else len(known)
+        if known is None or n_known < len(self._values):
+            more = np.fromiter((answer(v) for v in self._values[n_known:]), dtype=np.int32)
+            known = more if known is None else np.concatenate([known, more])
+            if len(self._answers) >= SHAPES_MAX:
+                self._answers.pop(next(iter(self._answers)))
+            self._answers[question] = known
+        if not len(known):
+            return np.zeros(size, dtype=np.int32)
+        return known[self.ids[:size]]
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """A pool as one network uses it."""
+
+    name: str
+    parent: str
+    nodes: str  # constraints separated by commas; "": all nodes
+    row: int  # in the kernel's column of free addresses
+
+
+class NetworkShape(msgspec.Struct, frozen=True):
+    """A network as placement sees it; pools in order of their names."""
+
+    network_id: str
+    name: str
+    driver: str
+    pools: tuple[Pool, ...]
+
+
+class Fit(msgspec.Struct):
+    """What a kind of demand meets on each row: a code (0: fits) and the pools that may serve it."""
+
+    epoch: int
+    codes: Codes
+    reasons: list[tuple[Reason, str]]  # by code, from 1
+    pools: NDArray[np.int32]  # (rows, columns): pool rows, the networks side by side; -1: none
+    network_begin: NDArray[np.int32]
+
+
+class NodeColumns:
+    """The nodes by row, and the fits derived from them. `epoch` rises with every change that may alter a fit."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.nodes: list[Node | None] = []
+        self._columns: dict[str, _Column] = {}
+        self._fits: dict[Hashable, Fit] = {}
+
+    def set(self, row: int, node: Node) -> None:
+        """Store a node. Nothing is derived anew when no property that was ever asked for has changed."""
+        if row >= len(self.nodes):
+            self.nodes.extend([None] * (row + 1 - len(self.nodes)))
+            self.epoch += 1
+        self.nodes[row] = node
+        # Every column must take the node, so this is no any() over a generator, which would stop at the first change.
+        changed = [column.set(row, node) for column in self._columns.values()]
+        self.epoch += any(changed)
+
+    def remove(self, row: int) -> None:
+        """Forget the row's node; its codes do not matter until the row is used again."""
+        self.nodes[row] = None
+
+    def touch(self) -> None:
+        """A network changed: derive everything anew."""
+        self.epoch += 1
+
+    def fit(
+        self,
+        image: str,
+        constraints: tuple[str, ...],
+        platforms: tuple[Platform, ...],
+        networks: tuple[tuple[str, NetworkShape | None], ...],
+    ) -> Fit:
+        """The fit for a kind of demand. Networks are given by id with what is known of them."""
+        key = (image, constraints, platforms, tuple(network_id for network_id, _ in networks))
+        fit = self._fits.pop(key, None)
+        if fit is None or fit.epoch != self.epoch:
+            fit = self._derive(image, constraints, platforms, networks)
+            while len(self._fits) >= SHAPES_MAX:
+                self._fits.pop(next(iter(self._fits)))
+        self._fits[key] = fit  # last in the dict: used most recently
+        return fit
+
+    def _derive(
+        self,
+        image: str,
+        constraints: tuple[str, ...],
+        platforms: tuple[Platform, ...],
+        networks: tuple[tuple[str, NetworkShape | None], ...],
+    ) -> Fit:
+        build = _Build(len(self.nodes))
+        if image:
+            build.rule_out(
+                self._ask("image", ("image", image), lambda images: _runs(images, image)) == 0, Reason.IMAGE, image
+            )
+        for network_id, network in networks:
+            self._add_network(build, network_id, network)
+        for expression in constraints:
+            build.rule_out(~self._matches((expression,)), Reason.CONSTRAINT)
+        if platforms:
+            fits = self._ask("platform", ("platform", platforms), lambda platform: _runs_on(platform, platforms))
+            build.rule_out(fits == 0, Reason.PLATFORM)
+        width = sum(part.shape[1] for part in build.pools)
+        pools = np.concatenate(build.pools, axis=1) if width else np.full((len(self.nodes), 0), -1, dtype=np.int32)
+        begin = np.cumsum([0, *(part.shape[1] for part in build.pools)], dtype=np.int32)
+        return Fit(self.epoch, build.codes, build.reasons, np.ascontiguousarray(pools), begin)
+
+    def _add_network(self, build: _Build, network_id: str, network: NetworkShape | None) -> None:
+        """Rule out rows that cannot attach, and add the pools that serve the others."""
+        size = len(self.nodes)
+        if network is None:
+            build.rule_out(np.ones(size, dtype=bool), Reason.UNKNOWN_NETWORK, network_id)
+            return
+        if network.driver == "host":
+            return
+        has_driver = self._ask("links", ("driver", network.driver), lambda links: network.driver in links[0])
+        build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
+        part = np.full((size, 1), -1, dtype=np.int32)
+        used = np.zeros(size, dtype=np.int32)
+        unusable: list[tuple[NDArray[np.bool_], Reason, str]] = []
+        for pool in network.pools:
+            serves = self._matches(constraint.split(pool.nodes))
+            ask_parent = partial(_parent_state, parent=pool.parent, driver=network.driver)
+            parent = self._ask("links", ("parent", network.driver, pool.parent), ask_parent)
+            rows = np.flatnonzero(serves & (parent == 0))
+            if len(rows) and used[rows].max() == part.shape[1]:
+                part = np.concatenate([part, np.full((size, 1), -1, dtype=np.int32)], axis=1)
+            part[rows, used[rows]] = pool.row
+            used[rows] += 1
+            where = f"{pool.parent} for network {network.name}"
+            unusable.append((serves & (parent == 1), Reason.PARENT_MISSING, where))
+            other = "ipvlan" if network.driver == "macvlan" else "macvlan"
+            unusable.append((serves & (parent == 2), Reason.PARENT_TAKEN, f"{where} is used by {other}"))
+        for rows_of, reason, detail in unusable:
+            build.rule_out(rows_of & (used == 0), reason, detail)
+        build.rule_out(used == 0, Reason.NO_POOL, network.name)
+        build.pools.append(part)
+
+    def _matches(self, expressions: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Rows whose nodes satisfy all constraints. One that does not parse is satisfied by none."""
+        matching = np.ones(len(self.nodes), dtype=bool)
+        for expression in expressions:
+            try:
+                parsed = constraint.parse(expression)
+            except InvalidSpec:
+                return np.zeros(len(self.nodes), dtype=bool)
+            matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
+        return matching
+
+    def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> NDArray[np.int32]:
+        if name not in self._columns:
+            read = _READ.get(name) or (lambda node: constraint.node_property(name, node))
+            self._columns[name] = _Column(read, self.nodes)
+        return self._columns[name].answers(question, answer, len(self.nodes))
+
+
+class _Build:
+    """A fit in the making."""
+
+    def __init__(self, size: int) -> None:
+        self.codes: Codes = np.zeros(size, dtype=np.uint8)
+        self.reasons: list[tuple[Reason, str]] = []
+        self.pools: list[NDArray[np.int32]] = []
+
+    def rule_out(self, rows: NDArray[np.bool_], reason: Reason, detail: str = "") -> None:
+        """Give a code to the rows that have none yet."""
+        rows = rows & (self.codes == 0)
+        if not rows.any():
+            return
+        if (reason, detail) not in self.reasons:
+            # The last code is kept for everything that a demand with very many parents could not tell apart otherwise.
+            if len(self.reasons) == CODES_MAX:
+                self.codes[rows] = CODES_MAX
+                return
+            self.reasons.append((reason, detail))
+        self.codes[rows] = self.reasons.index((reason, detail)) + 1
+
+
+def _runs(images: tuple[str, ...], image: str) -> int:
+    """Whether a node with these images runs one. "*" stands for all, a missing tag for `latest`; a digest is not compared."""
+    name = image.partition("@")[0].removesuffix(":latest")
+    return "*" in images or name in images or f"{name}:latest" in images
+
+
+def _platform(node: Node) -> tuple[str, str]:
+    platform = node.description.platform
+    return _ARCHITECTURES.get(platform.architecture, platform.architecture), platform.os
+
+
+def _runs_on(actual: tuple[str, str], platforms: tuple[Platform, ...]) -> int:
+    """Whether one of the wanted platforms is the node's, which must be known; empty wanted fields match any."""
+    architecture, os = actual
+    return any(
+        (architecture or os)
+        and _ARCHITECTURES.get(wanted.architecture, wanted.architecture) in ("", architecture)
+        and wanted.os in ("", os)
+        for wanted in platforms
+    )
+
+
+def _links(node: Node) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """What attaching depends on: kinds that the kernel can create; names of links with the kind of their children."""
+    description = node.description
+    return description.link_kinds, tuple(sorted((link.name, link.child_kind) for link in description.links))
+
+
+def _parent_state(links: tuple[tuple[str, ...], tuple[tuple[str, str], ...]], parent: str, driver: str) -> int:
+    """0: usable, 1: no such link, 2: links of the other kind sit on it (macvlan and ipvlan exclude each other)."""
+    child_kinds = dict(links[1])
+    if parent not in child_kinds:
+        return 1
+    return 0 if child_kinds[parent] in ("", driver) else 2
+
+
+_READ: dict[str, Read] = {
+    "image": lambda node: node.description.images,
+    "platform": _platform,
+    "links": _links,
+}
+
+__all__ = ["Fit", "NetworkShape", "NodeColumns", "Pool"]

@@ -1,0 +1,389 @@
+"""Which node takes a task: the Python face of the kernel.
+
+`PlacementIndex` mirrors the nodes, the networks' pools and everything that occupies a node. There is one feasibility
+function (`filters.Ask.check`), used to propose (`place`), to check again before committing (`feasible`) and to explain.
+
+A *hold* is a task's room on a node: its reservations, its host ports, its place in the count of its service. It begins when
+the task is placed (or with `hold`, for tasks that were stored before) and ends with `drop`, when the task's observed state
+is terminal. A hold made by `place` also plans one address in a pool of each of the task's networks, because the address
+itself is reserved a little later by a hook; `settle` ends the plan once the pool's own count includes the address.
+
+Nothing here raises for "no room": a decision says how many tasks are left and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from beeyard.core import filters, packing, reasons
+from beeyard.core.filters import Ask
+from beeyard.core.model import HostPort, Node, Platform, Task
+from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
+from beeyard.core.node_table import NodeTable
+from beeyard.core.pool_rows import PoolRows
+from beeyard.core.reasons import Reason
+from beeyard.core.service_tasks import ServiceTasks
+from beeyard.core.states import Availability, NodeState
+
+_VERDICTS = {
+    filters.VERDICT_NOT_READY: Reason.NOT_READY,
+    filters.VERDICT_RESOURCES: Reason.RESOURCES,
+    filters.VERDICT_HOST_PORT: Reason.HOST_PORT,
+    filters.VERDICT_MAX_REPLICAS: Reason.MAX_REPLICAS,
+    filters.VERDICT_REFUSED: Reason.REFUSED,
+}
+
+ReasonCount = tuple[str, str, int]
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """All of a task that matters for where it fits; tasks with equal demands are placed as one group."""
+
+    service_id: str
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+    constraints: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    image: str = ""
+    network_ids: tuple[str, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    max_replicas_per_node: int = 0
+
+    @classmethod
+    def of(cls, task: Task) -> Demand:
+        """What a task demands."""
+        spec = task.spec
+        return cls(
+            service_id=task.service_id,
+            cpu_nano=spec.reservations.cpu_nano,
+            memory_bytes=spec.reservations.memory_bytes,
+            constraints=spec.constraints,
+            platforms=spec.platforms,
+            image=spec.image,
+            network_ids=spec.network_ids,
+            host_ports=spec.host_ports,
+            max_replicas_per_node=spec.max_replicas_per_node,
+        )
+
+
+class PoolColumn(msgspec.Struct, frozen=True):
+    """A pool of a network."""
+
+    pool_id: str
+    name: str
+    parent: str
+    nodes: str  # constraints separated by commas; "": all nodes
+    free: int  # what may be handed out now
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
+
+    node_id: str
+    pool_ids: tuple[str, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The outcome for a group: the first tasks are placed in the order they were given, the last are not."""
+
+    placed: list[Placed]
+    unplaced: int
+    reasons: list[
+        ReasonCount
+    ]  # (Reason, detail, nodes) for the tasks left, most frequent first; empty when none is left
+    explanation: str  # "no suitable node (…)", "" when none is left
+
+
+class _Hold(msgspec.Struct):
+    demand: Demand
+    node_id: str
+    counted: bool = False  # the node is known, so the hold is in the table
+    plans: tuple[str, ...] = ()  # pools in which an address is planned
+
+
+class PlacementIndex:
+    """Nodes, pools and holds. Deterministic: the same calls give the same placements; `seed` varies who wins a tie."""
+
+    def __init__(self, seed: str = "") -> None:
+        self._seed = seed.encode()
+        self._table = NodeTable()
+        self._columns = NodeColumns()
+        self._row: dict[str, int] = {}
+        self._holds: dict[str, _Hold] = {}
+        self._holds_by_node: dict[str, dict[str, _Hold]] = {}
+        self._services = ServiceTasks()
+        self._ports: dict[HostPort, Counter[int]] = {}
+        self._networks: dict[str, NetworkShape] = {}
+        self._pools = PoolRows()
+        self._no_flags: NDArray[np.uint8] = np.zeros(
+            0, dtype=np.uint8
+        )  # for demands without host ports or masked nodes
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Add or change a node. Tasks that were already held for its id count from now on."""
+        row = self._row.get(node.id)
+        before = None if row is None else self._columns.nodes[row]
+        if row is None:
+            digest = hashlib.blake2b(node.id.encode(), digest_size=8, key=self._seed).digest()
+            row = self._row[node.id] = self._table.add_row(int.from_bytes(digest, "little"))
+        old_cpu, old_memory = (0, 0) if before is None else _room(before)
+        cpu_nano, memory_bytes = _room(node)
+        self._table.add_room(row, cpu_nano - old_cpu, memory_bytes - old_memory)
+        ready = node.status.state == NodeState.READY and node.spec.availability == Availability.ACTIVE
+        self._table.set_ready(row, ready)
+        self._columns.set(row, node)
+        if before is None:
+            for hold in self._holds_by_node.get(node.id, {}).values():
+                self._count(hold, row)
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node. Its tasks' holds stay, and count again when the node comes back. Idempotent."""
+        row = self._row.get(node_id)
+        if row is None:
+            return
+        for hold in self._holds_by_node.get(node_id, {}).values():
+            self._uncount(hold, row)
+        del self._row[node_id]
+        self._columns.remove(row)
+        self._table.remove_row(row)
+
+    # --- networks ----------------------------------------------------------------------------------------------------
+
+    def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn], *, name: str = "") -> None:
+        """Add or change a network. Pools are used in order of their names. `name` is for explanations."""
+        ordered = sorted(pools, key=lambda pool: (pool.name, pool.pool_id))
+        rows = [self._pools.add(pool.pool_id, pool.name, network_id, pool.free) for pool in ordered]
+        for pool in self._networks[network_id].pools if network_id in self._networks else ():
+            if pool.row not in rows:
+                self._pools.remove(pool.row, network_id)
+        shape = tuple(Pool(p.name, p.parent, p.nodes, row) for p, row in zip(ordered, rows, strict=True))
+        network = NetworkShape(network_id, name or network_id, driver, shape)
+        if network != self._networks.get(network_id):
+            self._networks[network_id] = network
+            self._columns.touch()
+
+    def remove_network(self, network_id: str) -> None:
+        """Forget a network: demands for it fit nowhere. Idempotent."""
+        network = self._networks.pop(network_id, None)
+        if network is not None:
+            for pool in network.pools:
+                self._pools.remove(pool.row, network_id)
+            self._columns.touch()
+
+    def set_pool_free(self, pool_id: str, free: int) -> None:
+        """How many addresses of a pool may be handed out now, cooling ones excluded. Unknown pools are ignored."""
+        self._pools.set_free(pool_id, free)
+
+    def pool_for(self, network_id: str, node_id: str) -> list[str]:
+        """Ids of the pools of a network that serve a node and whose parent it has, in order of their names."""
+        row = self._row.get(node_id)
+        if row is None or network_id not in self._networks:
+            return []
+        fit = self._columns.fit("", (), (), ((network_id, self._networks[network_id]),))
+        return [self._pools.ids[pool] for pool in fit.pools[row].tolist() if pool >= 0]
+
+    # --- holds -------------------------------------------------------------------------------------------------------
+
+    def hold(self, task_id: str, demand: Demand, node_id: str) -> None:
+        """Occupy a node for a task that is there already. Idempotent; the first call for a task counts."""
+        if task_id in self._holds:
+            return
+        hold = _Hold(demand, node_id)
+        self._keep(task_id, hold)
+        row = self._row.get(node_id)
+        if row is not None:
+            self._count(hold, row)
+
+    def drop(self, task_id: str) -> None:
+        """End a task's hold, and what is left of its plan. Idempotent."""
+        hold = self._holds.pop(task_id, None)
+        if hold is None:
+            return
+        self._settle(hold)
+        of_node = self._holds_by_node[hold.node_id]
+        del of_node[task_id]
+        if not of_node:
+            del self._holds_by_node[hold.node_id]
+        if hold.counted:
+            self._uncount(hold, self._row[hold.node_id])
+
+    def settle(self, task_id: str) -> None:
+        """End a task's plan: its addresses are in the pools' own counts, or will not be needed. Idempotent."""
+        hold = self._holds.get(task_id)
+        if hold is not None:
+            self._settle(hold)
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def place(self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = ()) -> Decision:
+        """Place a group of equal tasks, the same as one after another; each one placed is held, with its addresses planned.
+
+        Args:
+            demand: what each of them asks for.
+            task_ids: new to the index.
+            masked: nodes that are left out, because a hook refused them.
+        """
+        assert not any(task_id in self._holds for task_id in task_ids), "a task is placed once"
+        ask = self._ask(demand, masked)
+        rows = np.empty(len(task_ids), dtype=np.int32)
+        pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
+        n_placed = packing.spread(self._table, ask, rows, pools)
+        nodes, placed = self._columns.nodes, []
+        for task_id, row, pool_rows in zip(task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), strict=False):
+            node = nodes[row]
+            assert node is not None
+            plans = tuple(self._pools.ids[pool] for pool in pool_rows)
+            self._keep(task_id, _Hold(demand, node.id, counted=True, plans=plans))
+            self._pools.note_plans(plans)
+            self._services.note(demand.service_id, row)
+            for port in demand.host_ports:
+                self._ports.setdefault(port, Counter())[row] += 1
+            placed.append(Placed(node.id, plans))
+        unplaced = len(task_ids) - n_placed
+        if not unplaced:
+            return Decision(placed, 0, [], "")
+        counts = self._reasons(demand, ask)[1]
+        return Decision(placed, unplaced, counts, reasons.explain(counts))
+
+    def feasible(self, demand: Demand, node_id: str, *, task_id: str = "") -> str:
+        """Whether a task fits on a node: "" or the sentence why not.
+
+        Args:
+            task_id: do not count this task's own hold. If its plan is settled, it has its addresses already and needs none.
+        """
+        row = self._row.get(node_id)
+        if row is None:
+            return reasons.sentence(Reason.UNKNOWN_NODE, node_id, 1)
+        own = self._holds.get(task_id)
+        if own is None or not own.counted or own.node_id != node_id:
+            return self._refusal(demand, row, has_addresses=False)
+        self._uncount(own, row)
+        self._pools.settle(own.plans)
+        try:
+            return self._refusal(demand, row, has_addresses=not own.plans)
+        finally:
+            self._pools.plan(own.plans)
+            self._count(own, row)
+
+    def explain(self, demand: Demand, *, masked: Collection[str] = ()) -> str:
+        """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does."""
+        fitting, counts = self._reasons(demand, self._ask(demand, masked))
+        return "" if fitting else reasons.explain(counts)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _fit(self, demand: Demand) -> Fit:
+        networks = tuple((network_id, self._networks.get(network_id)) for network_id in demand.network_ids)
+        return self._columns.fit(demand.image, demand.constraints, demand.platforms, networks)
+
+    def _ask(self, demand: Demand, masked: Collection[str] = (), *, has_addresses: bool = False) -> Ask:
+        """The demand in the kernel's form."""
+        fit, capacity = self._fit(demand), self._table.capacity
+        if len(self._no_flags) < capacity:
+            self._no_flags = np.zeros(capacity, dtype=np.uint8)
+        ports_taken = refused = self._no_flags
+        if demand.host_ports:
+            ports_taken = np.zeros(capacity, dtype=np.uint8)
+            for port in demand.host_ports:
+                ports_taken[list(self._ports.get(port, ()))] = 1
+        if masked:
+            refused = np.zeros(capacity, dtype=np.uint8)
+            refused[[self._row[node_id] for node_id in masked if node_id in self._row]] = 1
+        begin = fit.network_begin[:1] if has_addresses else fit.network_begin
+        return Ask(
+            self._table.size,
+            demand.cpu_nano,
+            demand.memory_bytes,
+            demand.max_replicas_per_node,
+            bool(demand.host_ports),
+            fit.codes,
+            ports_taken,
+            refused,
+            self._services.column(demand.service_id, capacity),
+            fit.pools,
+            begin,
+            self._pools.available,
+            np.empty(len(begin), dtype=np.int32),
+        )
+
+    def _refusal(self, demand: Demand, row: int, *, has_addresses: bool) -> str:
+        verdict = filters.check_row(self._table, self._ask(demand, has_addresses=has_addresses), row)
+        if verdict == 0:
+            return ""
+        counts = self._counts(self._fit(demand), np.array([row]), np.array([verdict]))
+        return reasons.sentence(*counts[0])
+
+    def _reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
+        """How many nodes fit now, and why the others do not."""
+        verdicts = np.empty(self._table.size, dtype=np.uint8)
+        fitting = filters.check_all(self._table, ask, verdicts)
+        rows = np.flatnonzero((verdicts != 0) & (verdicts != filters.VERDICT_ABSENT))
+        return fitting, self._counts(self._fit(demand), rows, verdicts[rows])
+
+    def _counts(self, fit: Fit, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
+        """Verdicts in words, counted."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for verdict, n_nodes in zip(*(part.tolist() for part in np.unique(verdicts, return_counts=True)), strict=True):
+            if verdict >= filters.VERDICT_STATIC:
+                counts[fit.reasons[verdict - filters.VERDICT_STATIC - 1]] += n_nodes
+            elif verdict >= filters.VERDICT_POOL:
+                network = verdict - filters.VERDICT_POOL
+                begin, end = fit.network_begin[network : network + 2].tolist()
+                for pools, n in _distinct(fit.pools[rows[verdicts == verdict], begin:end]):
+                    names = ", ".join(self._pools.names[pool] for pool in pools if pool >= 0)
+                    counts[Reason.POOL_EXHAUSTED, names] += n
+            else:
+                counts[_VERDICTS[verdict], ""] += n_nodes
+        return reasons.in_order((reason, detail, n) for (reason, detail), n in counts.items())
+
+    def _keep(self, task_id: str, hold: _Hold) -> None:
+        self._holds[task_id] = hold
+        self._holds_by_node.setdefault(hold.node_id, {})[task_id] = hold
+
+    def _count(self, hold: _Hold, row: int) -> None:
+        """Put a hold into the table."""
+        demand = hold.demand
+        hold.counted = True
+        self._table.hold(row, demand.cpu_nano, demand.memory_bytes)
+        self._services.add(demand.service_id, row)
+        for port in demand.host_ports:
+            self._ports.setdefault(port, Counter())[row] += 1
+
+    def _uncount(self, hold: _Hold, row: int) -> None:
+        """Take a hold out of the table."""
+        demand = hold.demand
+        hold.counted = False
+        self._table.give_back(row, demand.cpu_nano, demand.memory_bytes)
+        self._services.remove(demand.service_id, row)
+        for port in demand.host_ports:
+            self._ports[port][row] -= 1
+            if not self._ports[port][row]:
+                del self._ports[port][row]
+            if not self._ports[port]:
+                del self._ports[port]
+
+    def _settle(self, hold: _Hold) -> None:
+        self._pools.settle(hold.plans)
+        hold.plans = ()
+
+
+def _room(node: Node) -> tuple[int, int]:
+    resources = node.description.resources
+    return resources.cpu_nano, resources.memory_bytes
+
+
+def _distinct(rows: NDArray[np.int32]) -> list[tuple[list[int], int]]:
+    """The different rows of a table and how often each occurs."""
+    values, counts = np.unique(rows, axis=0, return_counts=True)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+__all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

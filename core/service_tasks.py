@@ -1,0 +1,61 @@
+"""How many tasks of each service are on each row of the kernel's table."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A column of 100,000 rows is 400 kB; the columns of other services are made again from the counts when needed.
+COLUMNS_MAX = 32
+
+
+class ServiceTasks:
+    """Sparse counts for all services, and dense columns for those that were placed or asked for last."""
+
+    def __init__(self) -> None:
+        self._by_service: dict[str, Counter[int]] = {}
+        self._columns: dict[str, NDArray[np.int32]] = {}
+
+    def column(self, service_id: str, capacity: int) -> NDArray[np.int32]:
+        """The column of a service, at least `capacity` long. The kernel adds to it; `note` says so here."""
+        column = self._columns.pop(service_id, None)
+        if column is None or len(column) < capacity:
+            counts = self._by_service.get(service_id, Counter())
+            column = np.zeros(capacity, dtype=np.int32)
+            rows = np.fromiter(counts.keys(), np.int64, len(counts))
+            column[rows] = np.fromiter(counts.values(), np.int32, len(counts))
+            while len(self._columns) >= COLUMNS_MAX:
+                self._columns.pop(next(iter(self._columns)))
+        self._columns[service_id] = column  # last in the dict: used most recently
+        return column
+
+    def note(self, service_id: str, row: int) -> None:
+        """One task more, which the kernel has already added to the column."""
+        self._by_service.setdefault(service_id, Counter())[row] += 1
+
+    def add(self, service_id: str, row: int) -> None:
+        """One task more."""
+        self.note(service_id, row)
+        self._change_column(service_id, row, 1)
+
+    def remove(self, service_id: str, row: int) -> None:
+        """One task less."""
+        counts = self._by_service[service_id]
+        counts[row] -= 1
+        assert counts[row] >= 0
+        if not counts[row]:
+            del counts[row]
+        if not counts:
+            del self._by_service[service_id]
+        self._change_column(service_id, row, -1)
+
+    def _change_column(self, service_id: str, row: int, change: int) -> None:
+        column = self._columns.get(service_id)
+        # A column that is too short is made again before the kernel sees it.
+        if column is not None and row < len(column):
+            column[row] += change
+
+
+__all__ = ["COLUMNS_MAX", "ServiceTasks"]

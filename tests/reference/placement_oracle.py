@@ -1,0 +1,159 @@
+"""The rule of placement in plain Python, one task and one node at a time: slow, short, and written from the rule.
+
+A task goes to the node with the fewest tasks of its service, then the fewest tasks, then the smallest tie-break, among those
+that pass every filter. A node counts under the first filter that it fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from beeyard.core import constraint
+from beeyard.core.model import Node
+from beeyard.core.placement import Demand, PoolColumn
+
+AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Held:
+    def __init__(self, demand: Demand, node_id: str, plans: tuple[str, ...], *, placed: bool) -> None:
+        self.demand, self.node_id, self.plans, self.placed = demand, node_id, plans, placed
+
+
+class PlacementOracle:
+    """Same calls as `PlacementIndex`; `tie_break` gives the number that decides between equal nodes."""
+
+    def __init__(self, tie_break: dict[str, int]) -> None:
+        self.tie_break = tie_break
+        self.nodes: dict[str, Node] = {}
+        self.networks: dict[str, tuple[str, list[PoolColumn]]] = {}
+        self.free: dict[str, int] = {}
+        self.holds: dict[str, Held] = {}
+
+    def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn]) -> None:
+        self.networks[network_id] = (driver, sorted(pools, key=lambda pool: (pool.name, pool.pool_id)))
+        self.free.update({pool.pool_id: pool.free for pool in pools})
+
+    def place(
+        self, demand: Demand, task_ids: Sequence[str], masked: Collection[str] = ()
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        placed = []
+        for task_id in task_ids:
+            fitting = [n for n in self.nodes if self.refusal(demand, n, masked) is None]
+            if not fitting:
+                break
+            best = min(fitting, key=lambda n: (self.on(n, demand.service_id), self.on(n), self.tie_break[n]))
+            plans = self.pools_for(demand, best)
+            assert isinstance(plans, tuple)
+            self.holds[task_id] = Held(demand, best, plans, placed=True)
+            placed.append((best, plans))
+        return placed
+
+    def on(self, node_id: str, service_id: str = "") -> int:
+        """Tasks on a node, of one service or of all."""
+        held = [h for h in self.holds.values() if h.node_id == node_id]
+        return sum(not service_id or h.demand.service_id == service_id for h in held)
+
+    def reasons(self, demand: Demand, masked: Collection[str] = ()) -> Counter[tuple[str, str]]:
+        refusals = [self.refusal(demand, node_id, masked) for node_id in self.nodes]
+        return Counter(refusal for refusal in refusals if refusal is not None)
+
+    def feasible(self, demand: Demand, node_id: str, task_id: str) -> tuple[str, str] | None:
+        """The task's own hold does not count; one that has its addresses needs none."""
+        own = self.holds.get(task_id)
+        if own is None or own.node_id != node_id:
+            return self.refusal(demand, node_id)
+        index = list(self.holds).index(task_id)
+        del self.holds[task_id]
+        try:
+            return self.refusal(demand, node_id, need_addresses=bool(own.plans))
+        finally:
+            items = list(self.holds.items())
+            items.insert(index, (task_id, own))
+            self.holds = dict(items)
+
+    def refusal(
+        self, demand: Demand, node_id: str, masked: Collection[str] = (), need_addresses: bool = True
+    ) -> tuple[str, str] | None:
+        """The first filter that the node fails, with its detail, or None."""
+        node = self.nodes[node_id]
+        held = [h.demand for h in self.holds.values() if h.node_id == node_id]
+        if node.status.state != "ready" or node.spec.availability != "active":
+            return "not_ready", ""
+        for kind in ("cpu_nano", "memory_bytes"):
+            used = sum(getattr(d, kind) for d in held)
+            if 0 < getattr(demand, kind) > getattr(node.description.resources, kind) - used:
+                return "resources", ""
+        if demand.image and demand.image not in node.description.images:
+            return "image", demand.image
+        for network_id in demand.network_ids:
+            refusal = self.cannot_attach(network_id, node)
+            if refusal is not None:
+                return refusal
+        if not all(constraint.matches([constraint.parse(text)], node) for text in demand.constraints):
+            return "constraint", ""
+        if demand.platforms and not any(self.runs_on(node, p.architecture, p.os) for p in demand.platforms):
+            return "platform", ""
+        if any(port in d.host_ports for d in held for port in demand.host_ports):
+            return "host_port", ""
+        if 0 < demand.max_replicas_per_node <= self.on(node_id, demand.service_id):
+            return "max_replicas", ""
+        pools = self.pools_for(demand, node_id) if need_addresses else ()
+        if isinstance(pools, str):
+            return "pool_exhausted", pools
+        return ("refused", "") if node_id in masked else None
+
+    def runs_on(self, node: Node, architecture: str, os: str) -> bool:
+        actual = node.description.platform
+        if not actual.architecture and not actual.os:
+            return False
+        same = AMD64.get(architecture, architecture) == AMD64.get(actual.architecture, actual.architecture)
+        return (not architecture or same) and os in ("", actual.os)
+
+    def serving(self, network_id: str, node: Node) -> list[PoolColumn]:
+        """Pools whose constraints the node satisfies."""
+        pools = self.networks[network_id][1]
+        return [p for p in pools if constraint.matches([constraint.parse(c) for c in constraint.split(p.nodes)], node)]
+
+    def parent(self, pool: PoolColumn, node: Node) -> str:
+        links = [link for link in node.description.links if link.name == pool.parent]
+        if not links:
+            return "missing"
+        return "taken" if links[0].child_kind == "ipvlan" else ""
+
+    def cannot_attach(self, network_id: str, node: Node) -> tuple[str, str] | None:
+        if network_id not in self.networks:
+            return "unknown_network", network_id
+        driver = self.networks[network_id][0]
+        if driver == "host":
+            return None
+        if driver not in node.description.link_kinds:
+            return "driver", driver
+        pools = self.serving(network_id, node)
+        if any(not self.parent(pool, node) for pool in pools):
+            return None
+        for pool in pools:
+            where = f"{pool.parent} for network {network_id}"
+            if self.parent(pool, node) == "missing":
+                return "parent_missing", where
+            return "parent_taken", f"{where} is used by ipvlan"
+        return "no_pool", network_id
+
+    def pools_for(self, demand: Demand, node_id: str) -> tuple[str, ...] | str:
+        """A pool with a free address for each network, or the names of the empty ones."""
+        chosen: list[str] = []
+        for network_id in demand.network_ids:
+            if self.networks[network_id][0] == "host":
+                continue
+            pools = [
+                p for p in self.serving(network_id, self.nodes[node_id]) if not self.parent(p, self.nodes[node_id])
+            ]
+            for pool in pools:
+                planned = sum(h.plans.count(pool.pool_id) for h in self.holds.values())
+                if self.free[pool.pool_id] - planned - chosen.count(pool.pool_id) > 0:
+                    chosen.append(pool.pool_id)
+                    break
+            else:
+                return ", ".join(pool.name for pool in pools)
+        return tuple(chosen)
