@@ -17,6 +17,7 @@ Source: Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of the kernel.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import signal
 import time
@@ -91,8 +92,9 @@ def one_per_controller(hierarchies: object) -> tuple[Hierarchy, ...]:
     return tuple(kept)
 
 
+@functools.cache
 def here() -> tuple[Hierarchy, ...]:
-    """The hierarchies of this host."""
+    """The hierarchies of this host. Read once: a host does not change its layout while it runs."""
     return detect(_read("/proc/self/mountinfo"))
 
 

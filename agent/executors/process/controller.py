@@ -130,13 +130,17 @@ class ProcessController:
         async with self._lock:
             if self._phase != "new" or await self.adopt():
                 return
-            for _ in range(2):  # once more when the zygote was killed before it could fork
+            for _ in range(3):  # again when the zygote was killed before it could fork, or there were remains
                 answer = await self._prepare()
-                if answer is not None:
-                    if "error" in answer:
-                        raise ExecutorError("prepare", str(answer["error"]))
-                    self._learn(answer)
-                    return
+                if answer is None:
+                    continue
+                if "stale" in answer:
+                    await self._zygote.ask("clean", places=self._order.places, task_id=self.task_id)
+                    continue
+                if "error" in answer:
+                    raise ExecutorError("prepare", str(answer["error"]))
+                self._learn(answer)
+                return
             raise ExecutorError("prepare", "its shim ended without a word")
 
     async def _prepare(self) -> dict[str, Any] | None:
@@ -155,7 +159,7 @@ class ProcessController:
                         while await lines.receive() is not None:
                             pass
                 raise
-            if answer is not None and "error" not in answer:
+            if answer is not None and "phase" in answer:
                 with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
                     await lines.send(op="keep")
             return answer

@@ -5,7 +5,6 @@ See `view` for what a task sees, `launch` for what it may do, `shim` for who hol
 
 from __future__ import annotations
 
-import base64
 import os
 import weakref
 import zlib
@@ -109,7 +108,7 @@ class ProcessExecutor:
         return Order(
             task_id=task.id,
             places=self.places,
-            task_base64=base64.b64encode(msgspec.msgpack.encode(task)).decode(),
+            task_hex=msgspec.msgpack.encode(task).hex(),
             argv=(*spec.command, *spec.args),
             env=env,
             unset=unset,

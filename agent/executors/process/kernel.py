@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import socket
 import struct
@@ -29,7 +30,6 @@ MS_REC = 16384
 MS_SLAVE = 1 << 19
 
 # Source: <linux/prctl.h>
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -60,9 +60,14 @@ def unshare(flags: int) -> None:
     _call("unshare", ctypes.c_int(flags))
 
 
-def enter_netns(fd: int) -> None:
-    """Move this process into a network namespace."""
-    _call("setns", ctypes.c_int(fd), ctypes.c_int(CLONE_NEWNET))
+def enter_namespace(fd: int, flag: int) -> None:
+    """Move this process into a namespace; with CLONE_NEWPID its later children."""
+    _call("setns", ctypes.c_int(fd), ctypes.c_int(flag))
+
+
+def set_hostname(name: str) -> None:
+    """The name in this process's UTS namespace."""
+    socket.sethostname(name)
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
@@ -87,22 +92,22 @@ def _prctl(option: int, *args: int) -> int:
     return _call("prctl", ctypes.c_int(option), *(ctypes.c_ulong(value) for value in padded))
 
 
-def die_with_parent(signal_number: int) -> None:
-    """Ask for a signal when the parent thread ends. Lost on a change of user."""
-    _prctl(_PR_SET_PDEATHSIG, signal_number)
-
-
 def set_no_new_privileges() -> None:
     """No program that is executed from here on can gain privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+@functools.cache
+def last_capability() -> int:
+    """The greatest capability that this kernel knows."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        return int(file.read())
+
+
 def bound_capabilities(kept: frozenset[int]) -> None:
     """No program that is executed from here on can have another capability than `kept`. Needs CAP_SETPCAP."""
-    with open("/proc/sys/kernel/cap_last_cap") as file:
-        last = int(file.read())
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    for capability in range(last + 1):
+    for capability in range(last_capability() + 1):
         if capability not in kept:
             _prctl(_PR_CAPBSET_DROP, capability)
 
@@ -156,10 +161,16 @@ def _set_link_flag(control: socket.socket, name: str, *, up: bool) -> None:
     fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), flags))
 
 
-def loopback_up() -> None:
-    """Bring lo up in this process's network namespace."""
+def own_network() -> None:
+    """Give this process a network namespace with loopback up."""
+    unshare(CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         _set_link_flag(control, "lo", up=True)
+    # As Docker does: in a network of its own a task may use any port, and ping, without privileges.
+    for name, value in (("ip_unprivileged_port_start", b"0"), ("ping_group_range", b"0 2147483647")):
+        fd = os.open(f"/proc/sys/net/ipv4/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, value)
+        os.close(fd)
 
 
 def links_down() -> None:
@@ -191,12 +202,13 @@ __all__ = [
     "MS_SLAVE",
     "LeaseTimer",
     "bound_capabilities",
-    "die_with_parent",
-    "enter_netns",
+    "enter_namespace",
+    "last_capability",
     "links_down",
-    "loopback_up",
     "mount",
+    "own_network",
     "set_capabilities",
+    "set_hostname",
     "set_no_new_privileges",
     "set_title",
     "unshare",

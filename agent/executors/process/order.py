@@ -9,7 +9,6 @@ from typing import NamedTuple
 from beeyard.agent.cgroups import Hierarchy, Limits, TaskCgroup, at, here
 
 SHIM_TITLE = "beeyard-shim"
-INIT_TITLE = "beeyard-init"
 ZYGOTE_TITLE = "beeyard-zygote"
 TASK_FILE = "task.msgpack"  # in a shim's directory
 
@@ -48,7 +47,7 @@ class Order(NamedTuple):
 
     task_id: str
     places: Places
-    task_base64: str  # the AssignedTask in msgpack, kept for the agent's next life
+    task_hex: str  # the AssignedTask in msgpack, kept for the agent's next life
     argv: tuple[str, ...]
     env: dict[str, str]  # without HOME, PATH and HOSTNAME, unless the spec sets them
     unset: tuple[str, ...]  # names that the spec removes
@@ -125,7 +124,6 @@ def load_exit(directory: str) -> Exit | None:
 
 
 __all__ = [
-    "INIT_TITLE",
     "SHIM_TITLE",
     "TASK_FILE",
     "ZYGOTE_TITLE",

@@ -1,6 +1,6 @@
 """Finding and ending what tasks left behind, by the task id that all of it carries.
 
-Processes carry it in their cgroup's name and, shims and inits, in their command line; files in their directory's name.
+Processes carry it in their cgroup's name and, shims, in their command line; files in their directory's name.
 Runs in a short-lived child of the zygote, where blocking is allowed.
 """
 
@@ -14,7 +14,7 @@ import time
 
 from beeyard.agent import cgroups
 from beeyard.agent.executors.process import kernel
-from beeyard.agent.executors.process.order import INIT_TITLE, SHIM_TITLE, TASK_FILE, Exit, Places, load_exit, save_exit
+from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Places, load_exit, save_exit
 
 # 5 s: killed processes end within milliseconds; one that waits for a dead disk does not end at all.
 DEATH_S = 5.0
@@ -77,7 +77,7 @@ def connect(directory: str) -> socket.socket | None:
 
 
 def processes(places: Places) -> dict[str, list[int]]:
-    """Shims and inits of this agent's tasks, by task id, shims first."""
+    """Shims of this agent's tasks, by task id."""
     found: dict[str, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -87,9 +87,8 @@ def processes(places: Places) -> dict[str, list[int]]:
                 words = file.read(4096).rstrip(b"\0").decode(errors="replace").split("\0")
         except OSError:
             continue
-        if len(words) == 3 and words[0] in (SHIM_TITLE, INIT_TITLE) and words[1] == places.state_dir:
-            pids = found.setdefault(words[2], [])
-            pids.insert(0 if words[0] == SHIM_TITLE else len(pids), int(entry))
+        if len(words) == 3 and words[0] == SHIM_TITLE and words[1] == places.state_dir:
+            found.setdefault(words[2], []).append(int(entry))
     return found
 
 
@@ -137,14 +136,20 @@ def bury(places: Places, task_id: str, pids: list[int] | None = None) -> Exit | 
 def clean(places: Places, task_id: str, pids: list[int] | None = None) -> None:
     """End and remove all of a task but its log. Idempotent: yes."""
     kill(places, task_id, processes(places).get(task_id, []) if pids is None else pids)
-    places.cgroup(task_id).remove()
+    remove(places, task_id, places.cgroup(task_id))
+
+
+def remove(places: Places, task_id: str, cgroup: cgroups.TaskCgroup) -> None:
+    """Remove all of a task but its log and its shim's process; the shim's directory last, as long as it is there the task
+    is known. Idempotent: yes."""
+    cgroup.remove()
     remove_tree(places.task_dir(task_id))
     remove_tree(places.shim_dir(task_id))
 
 
 def take_links_down(netns: int) -> None:
     """Take the links of a namespace down whose shim cannot. Moves this process there."""
-    kernel.enter_netns(netns)
+    kernel.enter_namespace(netns, kernel.CLONE_NEWNET)
     kernel.links_down()
 
 
@@ -156,7 +161,11 @@ def _names(directory: str) -> list[str]:
 
 
 def sweep(places: Places, spared: frozenset[str]) -> dict[str, list[str]]:
-    """Sort out all that is here but the spared tasks: {"live": tasks with a shim, "ended": with an end to tell, "cleaned": the rest}."""
+    """Sort out all that is here but the spared tasks.
+
+    Returns:
+        "live": tasks with a shim; "ended": those with an end to tell; "cleaned": the rest, of which nothing is left.
+    """
     by_task = processes(places)
     known = {*_names(f"{places.state_dir}/shims"), *_names(f"{places.state_dir}/tasks"), *by_task}
     known.update(cgroups.children(places.hierarchies(), places.cgroup_parent))
@@ -177,4 +186,4 @@ def sweep(places: Places, spared: frozenset[str]) -> dict[str, list[str]]:
     return found
 
 
-__all__ = ["bury", "clean", "connect", "processes", "remove_tree", "sweep", "take_links_down"]
+__all__ = ["bury", "clean", "connect", "processes", "remove", "remove_tree", "sweep", "take_links_down"]

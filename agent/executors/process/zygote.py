@@ -14,8 +14,10 @@ import signal
 import socket
 import sys
 import traceback
+from typing import Any
 
-from beeyard.agent.executors.process import kernel, remains, shim
+from beeyard.agent import cgroups
+from beeyard.agent.executors.process import kernel, launch, remains, shim
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
 
 SOCKET_FD = 3
@@ -32,6 +34,8 @@ def main() -> None:
     os.umask(0o022)
     server = socket.socket(fileno=SOCKET_FD)
     server.set_inheritable(False)
+    pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    _warm_up()
     # Objects that exist now are never traversed again, so that their pages stay shared with every child.
     gc.disable()
     gc.freeze()
@@ -39,13 +43,24 @@ def main() -> None:
         data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
         if not data:
             return
+        request = json.loads(data)
+        if request["op"] == "shim":
+            kernel.unshare(kernel.CLONE_NEWPID)  # the next child is process 1 of a namespace of its own
         if os.fork() == 0:
-            _child(server, data, fds)
+            _child(server, request, fds)
+        kernel.enter_namespace(pid_namespace, kernel.CLONE_NEWPID)
         for fd in fds:
             os.close(fd)
 
 
-def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
+def _warm_up() -> None:
+    """Do once what every child would do on its own otherwise: reading tables, loading libraries."""
+    cgroups.here()
+    kernel.last_capability()
+    launch.find_user("")
+
+
+def _child(server: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
     """Do what one request asks for; never returns."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -54,7 +69,6 @@ def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
         for fd in (0, 1):
             os.dup2(null, fd)
         reply = socket.socket(fileno=fds[0])
-        request = json.loads(data)
         if request["op"] == "shim":
             os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
             os.close(null)
@@ -67,14 +81,14 @@ def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
     os._exit(0)
 
 
-def _answer(request: dict[str, object], fds: list[int]) -> dict[str, object]:
+def _answer(request: dict[str, Any], fds: list[int]) -> dict[str, object]:
     """Serve a request that is no shim's."""
-    places = Places(*request["places"])  # type: ignore[misc]
+    places = Places(*request["places"])
     task_id = str(request.get("task_id"))
     try:
         match request["op"]:
             case "sweep":
-                return dict(remains.sweep(places, frozenset(request["spared"])))  # type: ignore[arg-type]
+                return dict(remains.sweep(places, frozenset(request["spared"])))
             case "bury":
                 status = remains.bury(places, task_id)
                 if fds:

@@ -15,7 +15,7 @@ import beeyard
 from beeyard.agent.executors.process import zygote
 from beeyard.core.errors import ExecutorError
 
-# Room for the command lines that zygote, shims and inits show: a title, a state directory, a task id.
+# Room for the command lines that zygote and shims show: a title, a state directory, a task id.
 _TITLE_ROOM = "-" * 512
 LINE_BYTES_MAX = 16 << 20
 

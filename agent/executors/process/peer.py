@@ -1,0 +1,61 @@
+"""A shim's side of a conversation: JSON lines over a stream socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+
+# 16 MiB: an order holds a task's spec twice; requests after it are a hundred bytes.
+LINE_BYTES_MAX = 16 << 20
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._received = b""
+
+    def fileno(self) -> int:
+        """For poll."""
+        return self.sock.fileno()
+
+    def lines(self) -> list[dict[str, object]] | None:
+        """Requests that have arrived whole; None when the connection has ended."""
+        try:
+            data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        self._received += data
+        if not data or len(self._received) > LINE_BYTES_MAX:
+            return None
+        *whole, self._received = self._received.split(b"\n")
+        return [json.loads(line) for line in whole]
+
+    def next(self) -> dict[str, object]:
+        """The next request, waiting for it.
+
+        Raises:
+            EOFError: the connection ended.
+        """
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLIN)
+        while True:
+            waiting.poll()
+            requests = self.lines()
+            if requests is None:
+                raise EOFError
+            if requests:
+                return requests[0]
+
+    def answer(self, **fields: object) -> None:
+        """Send an answer; a peer that is gone or does not read loses it."""
+        with contextlib.suppress(OSError):
+            self.sock.send(json.dumps(fields).encode() + b"\n", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+__all__ = ["Peer"]
