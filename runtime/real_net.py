@@ -34,6 +34,8 @@ HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 64
 # Connections wait here while handshakes are limited.
 BACKLOG = 4096
+# A peer whose machine lost power says nothing: the kernel asks after 30 s of silence and gives up within a minute.
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 # How long a finished connection is drained so that our last words are not lost to a reset, and how much of it.
 LINGER_S = 1.0
 LINGER_BYTES = 1 << 20
@@ -142,6 +144,7 @@ class RealListener:
         if self._unix_path:
             return Connection(stream=stream, remote="unix:", peer_uid=_peer_uid(stream))
         remote = _remote_name(stream)
+        _keep_alive(stream)
         if self._credentials is None:
             return Connection(stream=stream, remote=remote)
         try:
@@ -161,6 +164,7 @@ async def _dial_tcp(where: TcpAddress, credentials: Credentials | None) -> Conne
     stream = await trio.open_tcp_stream(where.host, where.port)
     try:
         remote = _remote_name(stream)
+        _keep_alive(stream)
         if credentials is None:
             return Connection(stream=stream, remote=remote)
         encrypted = await handshake_as_client(stream, credentials, remote)
@@ -234,6 +238,14 @@ def _remove_stale_socket(path: str) -> None:
                 os.unlink(path)
             return
     raise OSError(errno.EADDRINUSE, "another process listens there")
+
+
+def _keep_alive(stream: trio.SocketStream) -> None:
+    """Let a connection to a machine that is gone end by itself, also while we only listen."""
+    with contextlib.suppress(OSError):  # it may have ended already, which the next call tells
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE:
+            stream.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _peer_uid(stream: trio.SocketStream) -> int:

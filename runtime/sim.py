@@ -307,7 +307,7 @@ class SimWorld:
         return [running for running in self._daemons.values() if running.machine is machine]
 
     def _host(self, life: Life, machine: SimMachine, rng: random.Random) -> SimHost:
-        executors = machine.parts.executors()
+        executors = machine.parts.executors(life)
         return SimHost(
             hostname=machine.name,
             machine=machine,

@@ -22,8 +22,8 @@ class MachineParts(Protocol):
     def netlink(self) -> Netlink:
         """The kernel's face for one life of a daemon."""
 
-    def executors(self) -> Sequence[Executor]:
-        """Executors for one life of a daemon."""
+    def executors(self, life: Life) -> Sequence[Executor]:
+        """Executors for one life of a daemon; they stop working when it ends."""
 
     def power_cut(self) -> None:
         """Everything that is not on disk is gone."""
@@ -36,7 +36,7 @@ class NoParts:
         """See `MachineParts.netlink`."""
         return _NoKernel()
 
-    def executors(self) -> Sequence[Executor]:
+    def executors(self, life: Life) -> Sequence[Executor]:
         """See `MachineParts.executors`."""
         return ()
 

@@ -10,6 +10,7 @@ from beeyard.runtime.fake_executor import Behaviour, FakeExecutor, FakeTasks
 from beeyard.runtime.fake_kernel import FakeKernel
 from beeyard.runtime.host import Executor, Netlink
 from beeyard.runtime.sim import SimMachine
+from beeyard.runtime.sim_life import Life
 
 
 class FakeParts:
@@ -36,18 +37,16 @@ class FakeParts:
             self.tasks = FakeTasks(self.kernel, running=machine.switch.running)
         else:
             self.tasks = FakeTasks(self.kernel, script=script, running=machine.switch.running)
-        self._executor: FakeExecutor | None = None
 
     def netlink(self) -> Netlink:
         """See `MachineParts.netlink`."""
         return self.kernel
 
-    def executors(self) -> Sequence[Executor]:
-        """See `MachineParts.executors`. What an earlier life held stops working."""
-        if self._executor is not None:
-            self._executor.crash()
-        self._executor = FakeExecutor(self.kernel, self.tasks)
-        return (self._executor,)
+    def executors(self, life: Life) -> Sequence[Executor]:
+        """See `MachineParts.executors`."""
+        executor = FakeExecutor(self.kernel, self.tasks)
+        life.at_end(executor.crash)
+        return (executor,)
 
     def power_cut(self) -> None:
         """See `MachineParts.power_cut`."""
