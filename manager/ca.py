@@ -190,7 +190,7 @@ class Authority:
         """
         node = self._store.nodes.get(node_id)
         if node is None:
-            return Refused(reason=f"node {node_id} is not in this cluster")
+            return Refused(reason=f"node {node_id} is not in this cluster", removed=True)
         if len(csr_pem) > CSR_BYTES_MAX:
             return Refused(reason=f"the certificate request is larger than {CSR_BYTES_MAX} bytes")
         try:
@@ -207,7 +207,7 @@ class Authority:
             return now is not None
 
         if not await self._store.commit(build):
-            return Refused(reason=f"node {node_id} was removed from the cluster")
+            return Refused(reason=f"node {node_id} was removed from the cluster", removed=True)
         return self._reply(node_id, certificate_pem)
 
     def _check_request(self, request: JoinRequest) -> Refused | None:

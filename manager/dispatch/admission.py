@@ -60,7 +60,9 @@ def check_certificate(node: Node | None, peer: PeerCertificate, now_s: float) ->
     if peer.not_after_s <= now_s:
         return Refused(reason=f"the certificate of node {peer.node_id} has expired: join again with a token")
     if node is None:
-        return Refused(reason=f"node {peer.node_id} is not in this cluster: it was removed; join again with a token")
+        # Only our CA could sign its certificate: it was a member once.
+        reason = f"node {peer.node_id} is not in this cluster: it was removed; join again with a token"
+        return Refused(reason=reason, removed=True)
     if peer.serial != node.certificate_serial and peer.serial not in node.renewed_serials:
         return Refused(
             reason=f"the certificate of node {node.id} was superseded by a newer one: join again with a token"

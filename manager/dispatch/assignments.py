@@ -17,7 +17,6 @@ from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask, Assignments
 from beeyard.manager.store import View
 
-FENCE_LABEL = "beeyard.on-isolation"
 # Source: SwarmKit `defaultNodeDownPeriod`: tasks of a node that is down for so long are orphaned.
 LEASE_S = 86400.0
 # Twelve heartbeats: a task that must not run where nobody can see it still survives a restart of the manager.
@@ -105,7 +104,6 @@ def is_news(old: Task | None, new: Task | None) -> bool:
 def assigned_task(task: Task, services: Mapping[str, Service], before: AssignedTask | None) -> AssignedTask:
     """A task as its agent is told of it; `before` is how it was told last in the same session."""
     labels = before.service_labels if before is not None else _labels(task, services.get(task.service_id))
-    fence = task.fence or labels.get(FENCE_LABEL) == "fence"
     return AssignedTask(
         id=task.id,
         service_id=task.service_id,
@@ -115,8 +113,8 @@ def assigned_task(task: Task, services: Mapping[str, Service], before: AssignedT
         desired_state=task.desired_state,
         grants=task.grants,
         state=task.status.state,
-        lease_s=FENCED_LEASE_S if fence else LEASE_S,
-        fence=fence,
+        lease_s=FENCED_LEASE_S if task.fence else LEASE_S,
+        fence=task.fence,
         service_labels=labels,
     )
 

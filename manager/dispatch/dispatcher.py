@@ -243,7 +243,7 @@ class Dispatcher:
         self._liveness.forget(node_id)
         self._rate_limit.forget(node_id)
         if session := self._sessions.get(node_id):
-            session.end(Refused(reason=f"node {node_id} was removed from the cluster"))
+            session.end(Refused(reason=f"node {node_id} was removed from the cluster", removed=True))
 
     def _went_down(self, node_id: str) -> None:
         silence_s = MISSED_PERIODS * self._liveness.period_s

@@ -39,7 +39,8 @@ class Session:
         self._scope = trio.CancelScope()
         self.refused: Refused | None = None  # why this manager ends it
         self._identity: IdentityReply | None = None
-        self._acked = self._ack_sent = 0
+        self._acked = 0
+        self._ack_due = False
         self._heartbeat = 0  # the last one, and when it came
         self._heartbeat_s: float | None = None
         self._renewed_s: float | None = None  # when the heartbeat came that leases are counted from
@@ -70,6 +71,7 @@ class Session:
     def acknowledge(self, number: int) -> None:
         """Every report up to this number is durable."""
         self._acked = max(self._acked, number)
+        self._ack_due = True
         self._wake.set()
 
     def identify(self, reply: IdentityReply) -> None:
@@ -144,8 +146,8 @@ class Session:
         if self.refused is not None:
             return [self.refused]
         messages: list[object] = []
-        if self._acked > self._ack_sent:
-            self._ack_sent = self._acked
+        if self._ack_due:
+            self._ack_due = False
             messages.append(StatusAck(number=self._acked))
         shortest_before_s = self._book.shortest_lease_s
         assignments = self._book.take()

@@ -43,10 +43,19 @@ class StatusCollector:
         self._pending: dict[str, TaskStatus] = {}
         self._descriptions: dict[str, NodeDescription] = {}
         self._acks: dict[Session, int] = {}
+        self._committing: dict[Session, int] = {}  # acknowledgements that wait for the commit under way
         self._wake = trio.Event()
 
     def submit(self, session: Session, report: StatusReport) -> None:
-        """Take a report of a session; the session is acknowledged later."""
+        """Take a report of a session; the session is acknowledged later.
+
+        An agent that only asks whether we are there hears at once, also while the disk hangs.
+        """
+        if not report.reports:
+            waits = session in self._acks or session in self._committing
+            session.acknowledge(0 if waits else report.number)
+            if not waits:
+                return
         for item in report.reports:
             task = self._store.tasks.get(item.task_id)
             if task is None:
@@ -70,6 +79,7 @@ class StatusCollector:
     def drop(self, session: Session) -> None:
         """The session has ended: nobody waits for its acknowledgement; what it reported is still written."""
         self._acks.pop(session, None)
+        self._committing.pop(session, None)
 
     async def run(self) -> None:
         """Commit and acknowledge until cancelled."""
@@ -77,14 +87,15 @@ class StatusCollector:
             await self._wake.wait()
             await trio.sleep(WINDOW_S)
             self._wake = trio.Event()
-            acks, self._acks = self._acks, {}
-            if await self._commit_all():
+            self._committing, self._acks = self._acks, {}
+            stored = await self._commit_all()
+            acks, self._committing = self._committing, {}
+            if stored:
                 for session, number in acks.items():
                     session.acknowledge(number)
             else:
-                for session, number in acks.items():
-                    if not session.ended:
-                        self._acks[session] = max(number, self._acks.get(session, 0))
+                # Invariant: an entry that came meanwhile is of a later report.
+                self._acks = {**acks, **self._acks}
                 self._wake.set()
                 await trio.sleep(DISK_RETRY_S)
 

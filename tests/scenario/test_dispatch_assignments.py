@@ -150,7 +150,8 @@ async def test_fence_stays_when_the_service_is_gone(autojump_clock: object) -> N
         await agent.say(Heartbeat(number=1))
         await agent.hear(LeaseRenewed)
         service = a_service(labels={"beeyard.on-isolation": "fence"})
-        await world.put(service, a_task(state=S.ASSIGNED, node_id=agent.node_id))
+        task = a_task(state=S.ASSIGNED, node_id=agent.node_id)
+        await world.put(service, msgspec.structs.replace(task, fence=True))
         await agent.hear(LeaseRenewed)
         first = (await agent.hear(Assignments)).tasks[0]
         assert (first.lease_s, first.fence, first.service_labels) == (60.0, True, {"beeyard.on-isolation": "fence"})
@@ -159,6 +160,7 @@ async def test_fence_stays_when_the_service_is_gone(autojump_clock: object) -> N
         await world.want("t1", S.REMOVE)
         last = (await agent.hear(Assignments)).tasks[0]
         assert (last.desired_state, last.lease_s, last.fence) == (S.REMOVE, 60.0, True)
+        assert last.service_labels == first.service_labels
 
 
 async def test_task_of_an_older_version_keeps_the_labels_of_that_version(autojump_clock: object) -> None:

@@ -89,9 +89,11 @@ async def test_removed_node_is_told_and_never_let_in_again(autojump_clock: objec
         await world.remove(Node, peer.node_id)
 
         refused = await agent.hear_refusal()
-        assert not refused.retry
+        assert (refused.retry, refused.removed) == (False, True)
         assert "removed" in refused.reason
-        assert "not in this cluster" in (await (await world.say_hello(peer)).hear_refusal()).reason
+        refused = await (await world.say_hello(peer)).hear_refusal()
+        assert refused.removed
+        assert "not in this cluster" in refused.reason
         assert peer.node_id not in world.store.nodes
 
 
@@ -164,7 +166,7 @@ async def test_fenced_task_has_its_lease_renewed_from_its_arrival_on(autojump_cl
             if number == 11:
                 await world.put(
                     a_service(labels={"beeyard.on-isolation": "fence"}),
-                    a_task(node_id=peer.node_id, state=TaskState.ASSIGNED),
+                    msgspec.structs.replace(a_task(node_id=peer.node_id, state=TaskState.ASSIGNED), fence=True),
                 )
             with trio.move_on_at(started_s + number * 5.0):
                 while True:

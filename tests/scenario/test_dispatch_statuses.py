@@ -51,6 +51,27 @@ async def test_acknowledgement_waits_for_the_disk(autojump_clock: object) -> Non
         assert world.task("yard2-t1").status.state is S.RUNNING
 
 
+async def test_agent_that_only_asks_hears_at_once(autojump_clock: object) -> None:
+    """An empty report costs no commit, and is answered while the disk hangs: by what is durable, no more."""
+    database = MemoryDatabase()
+    async with a_dispatch_world(database) as world:
+        agent = await an_agent_with_tasks(world)
+        before = database.n_commits
+        await agent.report(1)
+        assert (await agent.hear(StatusAck)).number == 1
+        assert database.n_commits == before
+
+        database.hold = trio.Event()
+        await agent.report(2, ("yard2-t1", S.ACCEPTED))
+        await trio.sleep(1)
+        await agent.report(3)
+        assert (await agent.hear(StatusAck)).number == 1
+        database.hold.set()
+        while (await agent.hear(StatusAck)).number < 3:
+            pass
+        assert world.task("yard2-t1").status.state is S.ACCEPTED
+
+
 async def test_disk_that_refuses_is_asked_again(autojump_clock: object) -> None:
     """A failed commit loses no report: it is stored and acknowledged once the disk works."""
     database = MemoryDatabase()
