@@ -1,0 +1,494 @@
+"""Placement as SwarmKit decides it (its scenarios S1 to S49, where they apply), and what Beeyard adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform
+from beeyard.core.placement import Decision, Demand, Placed, PlacementIndex, PoolColumn
+from beeyard.core.states import Availability, NodeState
+from tests.support.builders import CPU, GIB, a_link, a_node, a_task, a_task_spec
+
+WEB = Demand("web")
+
+
+def an_index(*node_ids: str) -> PlacementIndex:
+    index = PlacementIndex()
+    for node_id in node_ids:
+        index.set_node(a_node(node_id))
+    return index
+
+
+def ids(prefix: str, n: int) -> list[str]:
+    return [f"{prefix}{number}" for number in range(n)]
+
+
+def nodes_of(decision: Decision) -> list[str]:
+    assert decision.unplaced == 0
+    return [placed.node_id for placed in decision.placed]
+
+
+def per_node(decision: Decision) -> list[int]:
+    """How many tasks the nodes got, most first."""
+    return sorted(Counter(nodes_of(decision)).values(), reverse=True)
+
+
+def test_demand_is_what_a_task_asks_for() -> None:
+    spec = a_task_spec(
+        cpu_nano=CPU,
+        memory_bytes=GIB,
+        constraints=["node.role==worker"],
+        platforms=[Platform(os="linux")],
+        network_ids=["net1"],
+        host_ports=[HostPort(port=80)],
+        max_replicas_per_node=2,
+    )
+    demand = Demand.of(a_task(spec=spec, service_id="s9"))
+    assert msgspec.structs.asdict(demand) == {
+        "service_id": "s9",
+        "cpu_nano": CPU,
+        "memory_bytes": GIB,
+        "constraints": ("node.role==worker",),
+        "platforms": (Platform(os="linux"),),
+        "image": "host",
+        "network_ids": ("net1",),
+        "host_ports": (HostPort(port=80),),
+        "max_replicas_per_node": 2,
+    }
+    assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
+
+
+# --- spread ----------------------------------------------------------------------------------------------------------
+
+
+def test_s1_tasks_of_other_services_go_to_the_empty_nodes() -> None:
+    index = an_index("n1", "n2", "n3")
+    index.hold("t1", Demand("s1"), "n1")
+    placed = nodes_of(index.place(Demand("s2"), ["t2"])) + nodes_of(index.place(Demand("s3"), ["t3"]))
+    assert sorted(placed) == ["n2", "n3"]
+
+
+def test_s2_nodes_written_again_change_nothing_and_a_dropped_task_frees_its_node() -> None:
+    index = an_index("n1", "n2")
+    index.hold("t1", Demand("s1"), "n1")
+    index.hold("t2", Demand("s2"), "n2")
+    for node_id in ("n1", "n2"):
+        index.set_node(a_node(node_id))
+    index.drop("t1")
+    assert nodes_of(index.place(Demand("s3"), ["t3"])) == ["n1"]
+
+
+def test_s4_s5_s6_only_ready_nodes_take_tasks() -> None:
+    index = PlacementIndex()
+    index.set_node(a_node("n1", state=NodeState.DOWN))
+    index.set_node(a_node("n2", availability=Availability.DRAIN))
+    index.set_node(a_node("n3", availability=Availability.PAUSE))
+    index.set_node(a_node("n4", state=NodeState.UNKNOWN))
+    assert index.explain(WEB) == "no suitable node (4 nodes not available for new tasks)"
+    index.set_node(a_node("n1"))
+    assert nodes_of(index.place(WEB, ["t1"])) == ["n1"]
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_s8_s9_s10_s12_counts_of_the_service_come_before_counts_of_all(grouped: bool) -> None:
+    """SwarmKit's TestHA, with groups and task by task."""
+    index = an_index(*ids("n", 5))
+
+    def place(service: str, task_ids: list[str]) -> list[str]:
+        if grouped:
+            return nodes_of(index.place(Demand(service), task_ids))
+        return [nodes_of(index.place(Demand(service), [task_id]))[0] for task_id in task_ids]
+
+    first = Counter(place("s1", ids("a", 18)))
+    assert sorted(first.values()) == [3, 3, 4, 4, 4]
+    second = place("s2", ids("b", 2))
+    assert sorted(second) == sorted(node for node, n in first.items() if n == 3)
+    more = place("s1", ids("c", 3))
+    assert len(set(more)) == 3
+    assert set(second) < set(more)
+
+
+def test_s12_a_node_that_was_emptied_is_filled_up_first() -> None:
+    index = an_index(*ids("n", 5))
+    placed = index.place(Demand("s1"), ids("a", 20)).placed
+    for task_id, where in zip(ids("a", 20), placed, strict=True):
+        if where.node_id == "n1":
+            index.drop(task_id)
+    assert nodes_of(index.place(Demand("s1"), ids("b", 4))) == ["n1"] * 4
+
+
+def test_s22_a_full_node_is_passed_over_although_it_is_emptier() -> None:
+    index = PlacementIndex()
+    index.set_node(a_node("n1", memory_bytes=2 * GIB))
+    index.set_node(a_node("n2", memory_bytes=100 * GIB))
+    index.hold("a", Demand("x", memory_bytes=GIB), "n1")
+    for number in range(3):
+        index.hold(f"b{number}", Demand("y"), "n2")
+    one_off = [nodes_of(index.place(Demand(f"z{n}", memory_bytes=GIB), [f"c{n}"]))[0] for n in range(2)]
+    assert one_off == ["n1", "n2"]
+
+
+def test_ties_are_broken_by_data_and_the_order_of_arrival_does_not_matter() -> None:
+    forward, backward = an_index(*ids("n", 40)), an_index(*reversed(ids("n", 40)))
+    expected = nodes_of(forward.place(WEB, ids("t", 25)))
+    assert expected == nodes_of(backward.place(WEB, ids("t", 25)))
+    assert expected != sorted(expected)
+    seeded = PlacementIndex("another seed")
+    for node_id in ids("n", 40):
+        seeded.set_node(a_node(node_id))
+    assert expected != nodes_of(seeded.place(WEB, ids("t", 25)))
+
+
+def test_group_larger_than_the_room_is_placed_in_part_and_the_rest_is_explained() -> None:
+    index = an_index("n1", "n2")
+    index.set_node(a_node("n3", state=NodeState.DOWN))
+    decision = index.place(Demand("web", cpu_nano=2 * CPU), ids("t", 7))
+    assert (len(decision.placed), decision.unplaced) == (4, 3)
+    assert decision.reasons == [("resources", "", 2), ("not_ready", "", 1)]
+    assert (
+        decision.explanation
+        == "no suitable node (insufficient resources on 2 nodes; 1 node not available for new tasks)"
+    )
+    assert index.place(WEB, []) == Decision([], 0, [], "")
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def test_s16_no_nodes_is_said_in_swarmkits_words() -> None:
+    decision = PlacementIndex().place(WEB, ["t1"])
+    assert (decision.unplaced, decision.reasons, decision.explanation) == (1, [], "no suitable node")
+    assert PlacementIndex().explain(WEB) == "no suitable node"
+
+
+def test_s20_s21_most_frequent_reason_comes_first() -> None:
+    index = PlacementIndex()
+    index.set_node(a_node("n1", memory_bytes=GIB))
+    for node_id in ("n2", "n3"):
+        index.set_node(a_node(node_id, state=NodeState.UNKNOWN))
+    demand = Demand("web", memory_bytes=2 * GIB)
+    expected = "no suitable node (2 nodes not available for new tasks; insufficient resources on 1 node)"
+    assert index.place(demand, ["t1"]).explanation == index.explain(demand) == expected
+    index.set_node(a_node("n4", memory_bytes=2 * GIB))
+    assert nodes_of(index.place(demand, ["t1"])) == ["n4"]
+
+
+def test_s49_reservations_fit_at_equality_and_not_at_one_more() -> None:
+    index = an_index("n1")
+    assert index.feasible(Demand("w", cpu_nano=4 * CPU, memory_bytes=8 * GIB), "n1") == ""
+    assert index.feasible(Demand("w", cpu_nano=4 * CPU + 1), "n1") == "insufficient resources on 1 node"
+    assert index.feasible(Demand("w", memory_bytes=8 * GIB + 1), "n1") == "insufficient resources on 1 node"
+
+
+def test_overcommitted_node_still_takes_a_task_that_reserves_nothing() -> None:
+    index = an_index("n1")
+    index.hold("t1", Demand("w", cpu_nano=3 * CPU), "n1")
+    index.set_node(a_node("n1", cpu_nano=CPU))
+    assert index.feasible(Demand("w", cpu_nano=1), "n1") != ""
+    assert index.feasible(Demand("w", memory_bytes=1), "n1") == ""
+    assert nodes_of(index.place(WEB, ["t2"])) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("platforms", "fitting"),
+    [
+        ((Platform(architecture="amd64", os="linux"),), {"n1"}),
+        ((Platform(architecture="x86_64", os="linux"),), {"n1"}),
+        ((Platform(os="linux"),), {"n1"}),
+        ((Platform(),), {"n1", "n2"}),
+        ((Platform(architecture="arm", os="linux"),), set()),
+        ((Platform(os="windows"), Platform(os="linux")), {"n1", "n2"}),
+    ],
+)
+def test_s25_s26_s28_platforms(platforms: tuple[Platform, ...], fitting: set[str]) -> None:
+    index = PlacementIndex()
+    index.set_node(a_node("n1"))
+    index.set_node(a_node("n2", architecture="amd64", os="windows"))
+    index.set_node(a_node("n3", architecture="", os=""))
+    demand = Demand("web", platforms=platforms)
+    assert fitting == {node_id for node_id in ("n1", "n2", "n3") if not index.feasible(demand, node_id)}
+    if not fitting:
+        assert index.explain(demand) == "no suitable node (unsupported platform on 3 nodes)"
+
+
+def test_s32_s41_replicas_per_node_are_limited() -> None:
+    index = an_index("n1", "n2")
+    demand = Demand("web", max_replicas_per_node=1)
+    decision = index.place(demand, ids("t", 3))
+    assert sorted(placed.node_id for placed in decision.placed) == ["n1", "n2"]
+    assert decision.explanation == "no suitable node (max replicas per node limit exceed)"
+    index.set_node(a_node("n3"))
+    assert nodes_of(index.place(demand, ["t9"])) == ["n3"]
+
+
+def test_s40_host_ports_are_taken_once_for_each_node_and_protocol() -> None:
+    index = an_index("n1", "n2")
+    tcp, udp = HostPort(port=58), HostPort(protocol="udp", port=58)
+    index.hold("t1", Demand("a", host_ports=(tcp,)), "n1")
+    index.hold("t2", Demand("b", host_ports=(udp,)), "n2")
+    both = Demand("c", host_ports=(tcp, udp))
+    assert index.explain(both) == "no suitable node (host-mode port already in use on 2 nodes)"
+    assert nodes_of(index.place(Demand("d", host_ports=(tcp,)), ["t3"])) == ["n2"]
+    index.drop("t1")
+    assert nodes_of(index.place(Demand("d", host_ports=(tcp,)), ["t4"])) == ["n1"]
+
+
+def test_group_with_a_host_port_puts_one_task_on_each_node() -> None:
+    index = an_index("n1", "n2", "n3")
+    decision = index.place(Demand("web", host_ports=(HostPort(port=80),)), ids("t", 5))
+    assert sorted(placed.node_id for placed in decision.placed) == ["n1", "n2", "n3"]
+    assert decision.reasons == [("host_port", "", 3)]
+
+
+def test_s42_hostname_is_the_description_s() -> None:
+    index = PlacementIndex()
+    index.set_node(
+        msgspec.structs.replace(a_node("n1", hostname=""), spec=msgspec.structs.replace(a_node().spec, name="node1"))
+    )
+    demand = Demand("web", constraints=("node.hostname==node1",))
+    assert index.explain(demand) == "no suitable node (scheduling constraints not satisfied on 1 node)"
+    index.set_node(a_node("n1", hostname="node1"))
+    assert index.explain(demand) == ""
+
+
+def test_constraint_that_is_none_is_satisfied_nowhere() -> None:
+    assert "constraints not satisfied" in an_index("n1").explain(Demand("web", constraints=("rubbish",)))
+
+
+def test_changed_label_counts_at_once() -> None:
+    index = an_index("n1")
+    demand = Demand("web", constraints=("node.labels.rack==r1",))
+    assert index.feasible(demand, "n1") != ""
+    index.set_node(a_node("n1", labels={"rack": "r1"}))
+    assert index.feasible(demand, "n1") == ""
+    index.set_node(a_node("n1", labels={"rack": "r2"}))
+    assert index.feasible(demand, "n1") != ""
+
+
+@pytest.mark.parametrize(
+    ("images", "image", "runs"),
+    [
+        (("host",), "host", True),
+        (("host",), "host:latest", True),
+        (("host:latest",), "host", True),
+        (("host",), "host:latest@sha256:abc", True),
+        (("host",), "nginx", False),
+        (("host",), "host:1", False),
+        (("*",), "nginx", True),
+        ((), "", True),
+    ],
+)
+def test_image_needs_an_executor_that_runs_it(images: tuple[str, ...], image: str, runs: bool) -> None:
+    index = PlacementIndex()
+    index.set_node(a_node("n1", images=images))
+    expected = "" if runs else f"missing executor for image {image} on 1 node"
+    assert expected == index.feasible(Demand("web", image=image), "n1")
+
+
+# --- networks and their pools ----------------------------------------------------------------------------------------
+
+
+def a_rack_cluster(free: int = 64) -> PlacementIndex:
+    """n1 and n2 in rack r1, n3 in rack r2; network lan with a pool for each rack."""
+    index = PlacementIndex()
+    for node_id, rack in (("n1", "r1"), ("n2", "r1"), ("n3", "r2")):
+        index.set_node(a_node(node_id, labels={"rack": rack}))
+    pools = [PoolColumn(f"p{r}", f"lan-r{r}", "eth0", f"node.labels.rack==r{r}", free) for r in (2, 1)]
+    index.set_network("net1", "macvlan", pools, name="lan")
+    return index
+
+
+LAN = Demand("web", network_ids=("net1",))
+
+
+def test_200_tasks_get_128_places_and_the_rest_says_which_pools_are_empty() -> None:
+    decision = a_rack_cluster().place(LAN, ids("t", 200))
+    assert Counter(placed.pool_ids for placed in decision.placed) == {("p1",): 64, ("p2",): 64}
+    assert {placed.node_id for placed in decision.placed if placed.pool_ids == ("p2",)} == {"n3"}
+    assert decision.unplaced == 72
+    assert decision.reasons == [("pool_exhausted", "lan-r1", 2), ("pool_exhausted", "lan-r2", 1)]
+    assert decision.explanation == (
+        "no suitable node (no address left in pool lan-r1 on 2 nodes; no address left in pool lan-r2 on 1 node)"
+    )
+
+
+def test_service_without_the_network_is_placed_although_its_pools_are_empty() -> None:
+    index = a_rack_cluster(free=0)
+    assert index.place(LAN, ["t1"]).unplaced == 1
+    assert index.place(Demand("other"), ["t2"]).unplaced == 0
+
+
+def test_planned_address_is_counted_once_from_plan_to_reservation_to_release() -> None:
+    index = a_rack_cluster(free=1)
+    demand = Demand("web", network_ids=("net1",), constraints=("node.labels.rack==r2",))
+    assert index.place(demand, ["t1"]).placed == [Placed("n3", ("p2",))]
+    assert index.feasible(demand, "n3") == "no address left in pool lan-r2 on 1 node"
+    assert index.feasible(demand, "n3", task_id="t1") == ""
+    index.set_pool_free("p2", 0)  # the hook has reserved the address ...
+    index.settle("t1")  # ... so the plan ends
+    index.settle("t1")
+    assert index.feasible(demand, "n3", task_id="t1") == ""
+    assert index.place(demand, ["t2"]).unplaced == 1
+    index.drop("t1")
+    index.set_pool_free("p2", 1)
+    assert index.place(demand, ["t2"]).placed == [Placed("n3", ("p2",))]
+    index.drop("t2")  # before its plan was settled
+    assert index.place(demand, ["t3"]).placed == [Placed("n3", ("p2",))]
+
+
+def test_stored_task_holds_no_plan_because_the_pool_counts_its_address() -> None:
+    index = a_rack_cluster(free=0)
+    index.hold("t1", LAN, "n3")
+    assert index.feasible(LAN, "n3", task_id="t1") == ""
+    assert index.feasible(LAN, "n3", task_id="t2") == "no address left in pool lan-r2 on 1 node"
+
+
+def test_pools_that_serve_the_same_node_are_used_in_order_of_their_names() -> None:
+    index = an_index("n1")
+    index.set_network("net1", "macvlan", [PoolColumn("pz", "b", "eth0", "", 1), PoolColumn("py", "a", "eth0", "", 2)])
+    decision = index.place(LAN, ids("t", 4))
+    assert [placed.pool_ids for placed in decision.placed] == [("py",), ("py",), ("pz",)]
+    assert decision.explanation == "no suitable node (no address left in pools a, b on 1 node)"
+    assert index.pool_for("net1", "n1") == ["py", "pz"]
+
+
+def test_two_networks_need_an_address_each_also_from_one_pool() -> None:
+    index = an_index("n1")
+    for network_id in ("net1", "net2"):
+        index.set_network(network_id, "macvlan", [PoolColumn("p", "lan", "eth0", "", 3)])
+    decision = index.place(Demand("web", network_ids=("net1", "net2")), ids("t", 2))
+    assert [placed.pool_ids for placed in decision.placed] == [("p", "p")]
+    assert index.place(LAN, ["t9"]).placed == [Placed("n1", ("p",))]
+
+
+def test_only_networks_with_pools_have_a_pool_in_the_placement() -> None:
+    index = a_rack_cluster()
+    index.set_network(HOST_NETWORK_ID, "host", [])
+    (placed,) = index.place(Demand("web", network_ids=(HOST_NETWORK_ID, "net1")), ["t1"]).placed
+    assert len(placed.pool_ids) == 1
+    assert nodes_of(index.place(Demand("x", network_ids=(HOST_NETWORK_ID,)), ["t2"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"link_kinds": ()}, "missing network driver macvlan on 1 node"),
+        ({"links": ()}, "missing parent interface eth0 for network lan on 1 node"),
+        (
+            {"links": (a_link("eth0", child_kind="ipvlan"),)},
+            "parent interface eth0 for network lan is used by ipvlan on 1 node",
+        ),
+        ({"links": (a_link("eth0", child_kind="macvlan"),)}, ""),
+        ({"labels": {"rack": "r3"}}, "network lan has no pool for this node on 1 node"),
+    ],
+)
+def test_s36_node_that_cannot_attach_says_what_is_missing(change: dict[str, object], sentence: str) -> None:
+    index = a_rack_cluster()
+    index.set_node(a_node("n9", **{"labels": {"rack": "r1"}, **change}))  # type: ignore[arg-type]
+    assert sentence == index.feasible(LAN, "n9")
+    assert index.pool_for("net1", "n9") == ([] if "pool" in sentence or "parent" in sentence else ["p1"])
+
+
+def test_network_that_is_gone_or_has_no_pools_fits_nowhere() -> None:
+    index = a_rack_cluster()
+    index.remove_network("net1")
+    index.remove_network("net1")
+    assert index.explain(LAN) == "no suitable node (network net1 is not known on 3 nodes)"
+    assert index.pool_for("net1", "n1") == []
+    index.set_network("net1", "macvlan", [], name="lan")
+    assert index.explain(LAN) == "no suitable node (network lan has no pool for this node on 3 nodes)"
+
+
+def test_pool_that_is_added_later_is_used() -> None:
+    index = a_rack_cluster(free=0)
+    assert index.place(LAN, ["t1"]).unplaced == 1
+    index.set_network("net1", "macvlan", [PoolColumn("p9", "any", "eth0", "", 1)], name="lan")
+    assert index.place(LAN, ["t1"]).placed[0].pool_ids == ("p9",)
+
+
+def test_masked_node_is_left_out_and_named_last() -> None:
+    index = an_index("n1", "n2")
+    assert nodes_of(index.place(WEB, ids("t", 3), masked={"n1", "gone"})) == ["n2"] * 3
+    assert index.explain(WEB, masked=["n1", "n2"]) == "no suitable node (refused by an allocation hook on 2 nodes)"
+
+
+def test_ipv6_pool_with_more_addresses_than_a_column_counts_is_never_empty() -> None:
+    index = an_index("n1")
+    index.set_network("net1", "macvlan", [PoolColumn("p", "lan", "eth0", "", 2**120)])
+    assert index.place(LAN, ["t1"]).unplaced == 0
+
+
+# --- holds -----------------------------------------------------------------------------------------------------------
+
+
+def test_s44_s45_a_task_is_held_and_dropped_once() -> None:
+    index = an_index("n1")
+    half = Demand("web", cpu_nano=2 * CPU)
+    index.hold("t1", half, "n1")
+    index.hold("t1", half, "n1")
+    assert index.feasible(half, "n1") == ""
+    index.hold("t2", half, "n1")
+    assert index.feasible(half, "n1") != ""
+    index.drop("t1")
+    index.drop("t1")
+    index.drop("never")
+    assert index.feasible(half, "n1") == ""
+    assert index.feasible(Demand("web", cpu_nano=3 * CPU), "n1") != ""
+
+
+def test_tasks_of_an_unknown_node_count_when_it_appears() -> None:
+    index = PlacementIndex()
+    index.hold("t1", Demand("web", cpu_nano=4 * CPU, host_ports=(HostPort(port=80),)), "n1")
+    index.hold("t2", Demand("web"), "n1")
+    index.drop("t2")
+    assert index.feasible(WEB, "n1") == "node n1 is not known"
+    index.set_node(a_node("n1"))
+    assert index.feasible(Demand("web", cpu_nano=1), "n1") == "insufficient resources on 1 node"
+    assert (
+        index.feasible(Demand("x", host_ports=(HostPort(port=80),)), "n1") == "host-mode port already in use on 1 node"
+    )
+    index.remove_node("n1")
+    index.remove_node("n1")
+    index.set_node(a_node("n1"))
+    assert index.feasible(Demand("web", cpu_nano=1), "n1") == "insufficient resources on 1 node"
+    index.drop("t1")
+    assert index.feasible(Demand("x", cpu_nano=4 * CPU, host_ports=(HostPort(port=80),)), "n1") == ""
+
+
+def test_row_of_a_removed_node_is_clean_for_the_next() -> None:
+    index = an_index("n1", "n2")
+    index.hold("t1", Demand("web", cpu_nano=4 * CPU, host_ports=(HostPort(port=80),), max_replicas_per_node=1), "n1")
+    index.remove_node("n1")
+    assert index.explain(Demand("web", cpu_nano=9 * CPU)) == "no suitable node (insufficient resources on 1 node)"
+    index.set_node(a_node("n3"))
+    demand = Demand("web", cpu_nano=4 * CPU, host_ports=(HostPort(port=80),), max_replicas_per_node=1)
+    assert index.feasible(demand, "n3") == ""
+
+
+def test_own_hold_does_not_count_when_a_placement_is_checked_again() -> None:
+    index = an_index("n1", "n2")
+    demand = Demand("web", cpu_nano=4 * CPU, host_ports=(HostPort(port=80),), max_replicas_per_node=1)
+    (placed,) = index.place(demand, ["t1"]).placed
+    assert index.feasible(demand, placed.node_id) != ""
+    assert index.feasible(demand, placed.node_id, task_id="t1") == ""
+    index.set_node(a_node(placed.node_id, cpu_nano=CPU))
+    assert index.feasible(demand, placed.node_id, task_id="t1") == "insufficient resources on 1 node"
+
+
+def test_more_services_than_columns_are_kept_are_counted_right() -> None:
+    index = an_index("n1", "n2")
+    for number in range(40):
+        assert per_node(index.place(Demand(f"s{number}"), ids(f"s{number}-", 2))) == [1, 1]
+    for number in range(40):
+        limited = Demand(f"s{number}", max_replicas_per_node=1)
+        assert index.explain(limited) == "no suitable node (max replicas per node limit exceed)"
+
+
+def test_placing_a_task_twice_is_a_mistake() -> None:
+    index = an_index("n1")
+    index.place(WEB, ["t1"])
+    with pytest.raises(AssertionError, match="placed once"):
+        index.place(WEB, ["t1"])
