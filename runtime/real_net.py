@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
-import logging
 import os
 import socket
 import ssl
@@ -13,6 +12,7 @@ import stat
 import struct
 from collections.abc import Awaitable, Callable
 
+import structlog
 import trio
 
 from beeyard.core.errors import HostError, PeerError, RemoteProtocolError
@@ -26,7 +26,7 @@ from beeyard.runtime.real_tls import (
     require_manager,
 )
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 # A handshake is three packets; whoever needs longer is gone or means to hold a slot.
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -133,9 +133,9 @@ class RealListener:
                 await handler(connection)
                 await _linger(stream)
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
-            log.debug("connection from %s ended: %s", _remote_name(stream), group.exceptions[0])
+            log.debug("a connection ended", remote=_remote_name(stream), reason=str(group.exceptions[0]))
         except* Exception:
-            log.exception("connection from %s ended by an error of ours", _remote_name(stream))
+            log.exception("a connection ended by an error of ours", remote=_remote_name(stream))
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -153,11 +153,15 @@ class RealListener:
                     encrypted = await handshake_as_server(stream, self._credentials(), remote)
             return Connection(stream=encrypted, remote=remote, peer=peer_of(encrypted))
         except trio.TooSlowError:
-            log.warning("refused %s: no TLS handshake within %g s", remote, HANDSHAKE_TIMEOUT_S)
+            _log_refusal(remote, f"no TLS handshake within {HANDSHAKE_TIMEOUT_S:g} s")
         except (trio.BrokenResourceError, RemoteProtocolError) as error:
-            log.warning("refused %s: %s", remote, failure_reason(error))
+            _log_refusal(remote, failure_reason(error))
             await _linger(stream)
         return None
+
+
+def _log_refusal(remote: str, reason: str) -> None:
+    log.warning("refused a connection", remote=remote, reason=reason)
 
 
 async def _dial_tcp(where: TcpAddress, credentials: Credentials | None) -> Connection:

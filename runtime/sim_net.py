@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
-import logging
 from collections.abc import Awaitable, Callable
 
+import structlog
 import trio
 
 from beeyard.core.errors import HostError, PeerError
@@ -16,7 +16,7 @@ from beeyard.runtime.sim_network import NetMachine, Network, Pair
 from beeyard.runtime.sim_stream import Endpoint
 from beeyard.runtime.sim_tls import HandshakeRefused, greet_client, greet_server
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 64
@@ -211,9 +211,9 @@ class SimListener:
             if connection is not None:
                 await handler(connection)
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
-            log.debug("connection from %s ended: %s", end.remote, group.exceptions[0])
+            log.debug("a connection ended", remote=end.remote, reason=str(group.exceptions[0]))
         except* Exception as group:
-            log.exception("connection from %s ended by an error of ours", end.remote)
+            log.exception("a connection ended by an error of ours", remote=end.remote)
             self._errors(self.life.name, group)
         finally:
             end.close()
@@ -228,14 +228,18 @@ class SimListener:
                     peer = await greet_client(end, self._credentials(), self._wall_now_s())
             return Connection(stream=end, remote=end.remote, peer=peer)
         except trio.TooSlowError:
-            log.warning("refused %s: no TLS handshake within %g s", end.remote, HANDSHAKE_TIMEOUT_S)
+            _log_refusal(end.remote, f"no TLS handshake within {HANDSHAKE_TIMEOUT_S:g} s")
         except HandshakeRefused as refused:
-            log.warning("refused %s: %s", end.remote, refused.seen)
+            _log_refusal(end.remote, refused.seen)
             if refused.told:
                 end.reset(pair.client_end, refused.told)
         except trio.BrokenResourceError as error:
-            log.warning("refused %s: %s", end.remote, error)
+            _log_refusal(end.remote, str(error))
         return None
+
+
+def _log_refusal(remote: str, reason: str) -> None:
+    log.warning("refused a connection", remote=remote, reason=reason)
 
 
 __all__ = ["SimListener", "SimNet"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from beeyard.core.errors import HostError, PeerError
 from beeyard.core.states import Role
@@ -55,28 +55,29 @@ async def test_unix_socket_is_guarded_and_stale_files_are_replaced(tmp_path: Pat
     assert path.read_text() == "precious"
 
 
-async def test_refusals_are_logged_with_their_reason(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refusals_are_logged_with_their_reason() -> None:
     """The log says who was refused and why: an expired certificate, a foreign one, no TLS at all."""
     ours, foreign, net = identities(), identities(), RealNet()
     manager = ours.node("m1", Role.MANAGER)
     expired = ours.node("n1", valid_s=DAY_S, signed_at_s=ours.now_s - 10 * DAY_S)
     intruder = foreign.node("n1", trust=ours.authority[0])
-    caplog.set_level(logging.WARNING)
-    async with serving(net, LOOPBACK, echo, lambda: manager) as address:
-        for credentials, told in (
-            (expired, "our certificate has expired"),
-            (intruder, "our certificate is of another CA"),
-        ):
-            with pytest.raises(trio.BrokenResourceError, match=told):
-                await dial_and_exchange(net, address, credentials)
-        plain = await net.dial(address)
-        await plain.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
-        while await plain.stream.receive_some():
-            pass
-        await plain.stream.aclose()
+    with capture_logs() as logs:
+        async with serving(net, LOOPBACK, echo, lambda: manager) as address:
+            for credentials, told in (
+                (expired, "our certificate has expired"),
+                (intruder, "our certificate is of another CA"),
+            ):
+                with pytest.raises(trio.BrokenResourceError, match=told):
+                    await dial_and_exchange(net, address, credentials)
+            plain = await net.dial(address)
+            await plain.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            while await plain.stream.receive_some():
+                pass
+            await plain.stream.aclose()
     for reason in ("its certificate has expired", "not one of this cluster's CA", "does not speak TLS 1.3"):
-        assert any(reason in message for message in caplog.messages), (reason, caplog.messages)
-    assert all(message.startswith("refused tcp://127.0.0.1:") for message in caplog.messages)
+        assert any(reason in entry["reason"] for entry in logs), (reason, logs)
+    assert all(entry["event"] == "refused a connection" for entry in logs)
+    assert all(entry["remote"].startswith("tcp://127.0.0.1:") for entry in logs)
 
 
 async def test_silent_client_is_refused_after_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
