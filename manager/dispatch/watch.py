@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import structlog
@@ -11,12 +12,16 @@ import trio
 from beeyard.core.errors import DiskError
 from beeyard.core.model import Node
 from beeyard.core.states import NodeState
+from beeyard.manager.ca import JOINED
 from beeyard.manager.dispatch.liveness import CLOCK_GAP_S, HEARTBEAT_FAILURE, LIVE_STATES, Liveness
 from beeyard.manager.store import Store, Transaction
 from beeyard.runtime.host import Host
 
 # Fine enough for a bound of 15 s, and cheap: 10,000 nodes take 2 ms.
 TICK_S = 1.0
+# An agent opens its first session at once after joining. Who has not within this never got its certificate, and has joined
+# again as another node; a clock that jumps costs such an agent a second join.
+UNOPENED_S_MAX = 3600.0
 RESTARTED = "the manager was restarted and has not heard of this node yet"
 
 log = structlog.get_logger(__name__)
@@ -50,10 +55,12 @@ async def watch_liveness(host: Host, store: Store, liveness: Liveness, on_down: 
             liveness.period_s = store.cluster.heartbeat_s
         failed = liveness.judge(store.nodes, now_s)
         settled = liveness.settled(store.nodes)
-        if not failed and not settled:
+        unopened = _unopened(store, host.wall_now_s())
+        if not failed and not settled and not unopened:
             continue
+        write = partial(_write, liveness=liveness, failed=failed, settled=settled, unopened=unopened)
         try:
-            down = await store.commit(lambda tx, f=failed, s=settled: _write(tx, liveness, f, s))  # type: ignore[misc]
+            down = await store.commit(write)
         except DiskError as error:
             log.error("cannot store which nodes are down, trying again", error=str(error))
             continue
@@ -62,8 +69,16 @@ async def watch_liveness(host: Host, store: Store, liveness: Liveness, on_down: 
             on_down(node.id)
 
 
-def _write(tx: Transaction, liveness: Liveness, failed: list[Node], settled: list[Node]) -> list[Node]:
-    """Mark nodes down and tell that a mass failure is over; gives the nodes that went down."""
+def _unopened(store: Store, now_s: float) -> list[Node]:
+    """Nodes that joined long ago and never opened a session."""
+    limit_s = now_s - UNOPENED_S_MAX
+    return [n for n in store.nodes.values() if n.status.message == JOINED and n.status.since_s < limit_s]
+
+
+def _write(
+    tx: Transaction, liveness: Liveness, failed: list[Node], settled: list[Node], unopened: list[Node]
+) -> list[Node]:
+    """Mark nodes down, tell that a mass failure is over, drop joins that came to nothing; gives the nodes that went down."""
     now_s = trio.current_time()
     down = []
     for node in (tx.get(Node, seen.id) for seen in failed):
@@ -75,6 +90,9 @@ def _write(tx: Transaction, liveness: Liveness, failed: list[Node], settled: lis
         if node is not None and node.status.state is NodeState.DOWN:
             status = msgspec.structs.replace(node.status, message=HEARTBEAT_FAILURE)
             tx.update(msgspec.structs.replace(node, status=status))
+    for node in (tx.get(Node, seen.id) for seen in unopened):
+        if node is not None and node.status.message == JOINED:
+            tx.delete(Node, node.id)
     return down
 
 

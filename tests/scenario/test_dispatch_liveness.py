@@ -232,14 +232,19 @@ async def test_nodes_that_fail_one_after_another_are_believed(autojump_clock: ob
         nursery.cancel_scope.cancel()
 
 
-async def test_node_that_never_opened_a_session_is_no_failure(autojump_clock: object) -> None:
-    """A node that joined and never came stays DOWN with the reason, and counts for nothing."""
+async def test_node_that_never_opened_a_session_is_no_failure_and_goes_again(autojump_clock: object) -> None:
+    """A node that joined and never came stays DOWN with the reason, counts for nothing, and is dropped after an hour."""
     async with a_dispatch_world() as world:
         peer = await world.join()
+        opened = await world.join("yard3")
+        await (await world.session(opened)).close()
         await trio.sleep(300)
         status = world.node(peer.node_id).status
         assert (status.state, status.message) == (NodeState.DOWN, "joined; its agent has not opened a session yet")
         assert world.dispatcher.mass_failure == ""
+        world.host.wall_ahead_s = 3301.0
+        await trio.sleep(2)
+        assert list(world.store.nodes) == [opened.node_id]
 
 
 async def test_agent_is_told_that_it_was_given_up(autojump_clock: object) -> None:
