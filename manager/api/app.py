@@ -70,8 +70,12 @@ class App:
 
     def __init__(self, context: Context) -> None:
         resources = (system, swarm, nodes, networks, services, tasks, distribution)
-        table: list[BaseRoute] = [route for resource in resources for route in resource.routes(context)]
-        self._router = Router(table, redirect_slashes=False)
+        # By the path's first segment, so that a request is matched against a few patterns and not against all.
+        table: dict[str, list[BaseRoute]] = {}
+        for resource in resources:
+            for route in resource.routes(context):
+                table.setdefault(_first_segment(route.path), []).append(route)
+        self._routers = {name: Router(routes, redirect_slashes=False) for name, routes in table.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._reply(scope, receive, send)
@@ -92,9 +96,12 @@ class App:
             if version and (refusal := refusal_of(version)):
                 return error_reply(400, refusal)
             scope["path"] = path
+            router = self._routers.get(_first_segment(path))
+            if router is None:
+                raise HTTPException(404)
             # Makes the router raise for what it does not know, instead of answering by itself.
             scope["app"] = self
-            await self._router(scope, receive, send)
+            await router(scope, receive, send)
             reply: Reply = scope["beeyard.reply"]
             return reply
         except HTTPException:
@@ -105,6 +112,10 @@ class App:
         except Exception:
             log.exception("request failed", method=scope["method"], path=scope["path"])
             return error_reply(500, "internal error of the manager; its log has the details")
+
+
+def _first_segment(path: str) -> str:
+    return path[1:].partition("/")[0]
 
 
 def reply_to(error: ClusterError) -> Reply:

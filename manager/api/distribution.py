@@ -5,14 +5,14 @@ Beeyard talks to no registry. It answers for the image of the embedded executor,
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard.manager.api.call import Call, Reply, error_reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.control.image import HOST_DIGEST, HOST_IMAGE, canonical_image
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
     return [route("GET", "/distribution/{name:path}/json", distribution_inspect, context)]
 

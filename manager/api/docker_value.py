@@ -12,7 +12,7 @@ def time_of(at_s: float) -> str:
     """Seconds since the epoch as RFC 3339 in UTC; 0 is Go's zero time."""
     if at_s <= 0:
         return ZERO_TIME
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{datetime.fromtimestamp(at_s, UTC).isoformat(timespec='microseconds')[:26]}Z"
 
 
 def nanoseconds(duration_s: float) -> int:

@@ -147,11 +147,13 @@ class _HttpSession:
         declared = next((value for name, value in request.headers if name == b"content-length"), b"0")
         if int(declared) > limit:
             raise too_large
+        event = self._http.next_event()
+        if isinstance(event, h11.EndOfMessage):
+            return b""  # nearly every request; saves it a timer
         pieces: list[bytes] = []
         n_bytes = 0
         with trio.move_on_after(self._limits.body_s):
             while True:
-                event = self._http.next_event()
                 if event is h11.NEED_DATA:
                     if self._http.they_are_waiting_for_100_continue:
                         await self._stream.send_all(
@@ -165,6 +167,7 @@ class _HttpSession:
                     pieces.append(bytes(event.data))
                 else:
                     return b"".join(pieces)
+                event = self._http.next_event()
         raise _Refused(408, "the request's body did not come in time")
 
     async def _answer(self, request: h11.Request, body: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard.core.errors import Forbidden, NotFound, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
@@ -15,7 +15,7 @@ from beeyard.manager.api.lookup import all_networks, find_network
 from beeyard.manager.control.network import create_network, remove_network
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
     return [
         route("GET", "/networks", network_list, context),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard.core.model import Node
 from beeyard.manager.api.call import Call, Reply, route
@@ -13,7 +13,7 @@ from beeyard.manager.api.lookup import find_node, node_name
 from beeyard.manager.control.node import remove_node, update_node
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
     return [
         route("GET", "/nodes", node_list, context),

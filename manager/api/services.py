@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard.core.errors import Unsupported
 from beeyard.core.model import Service
@@ -30,7 +30,7 @@ FILTERS: FilterSet[Service] = FilterSet(
 )
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
     return [
         route("GET", "/services", service_list, context),

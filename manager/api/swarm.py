@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard.core.errors import OutOfSequence, Unsupported
 from beeyard.core.model import Cluster
@@ -33,7 +33,7 @@ _FLAGS = {
 }
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
 
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
 from beeyard import __version__
 from beeyard.core.model import Cluster
@@ -25,7 +25,7 @@ PING_HEADERS = (
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
 
     return [

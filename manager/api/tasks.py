@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
-from starlette.routing import BaseRoute
+import msgspec
+from starlette.routing import Route
 
 from beeyard.core.errors import Unsupported
 from beeyard.core.model import Task
@@ -16,6 +18,8 @@ from beeyard.manager.api.docker_task import show_task
 from beeyard.manager.api.filters import FilterSet, has_label, parse_filters
 from beeyard.manager.api.lookup import find_node, find_service, find_task, task_name
 
+# About 1 KB each.
+TASKS_KEPT_MAX = 20_000
 _DESIRED_STATES = {
     "running": TaskState.RUNNING,
     "shutdown": TaskState.SHUTDOWN,
@@ -25,11 +29,12 @@ _DESIRED_STATES = {
 }
 
 
-def routes(context: Context) -> list[BaseRoute]:
+def routes(context: Context) -> list[Route]:
     """The routes of this resource."""
+    printer = TaskPrinter(context)
     return [
-        route("GET", "/tasks", task_list, context),
-        route("GET", "/tasks/{id}", task_inspect, context),
+        route("GET", "/tasks", functools.partial(task_list, printer), context),
+        route("GET", "/tasks/{id}", functools.partial(task_inspect, printer), context),
         route("GET", "/tasks/{id}/logs", task_logs, context),
     ]
 
@@ -56,7 +61,7 @@ def _filter_set(context: Context) -> FilterSet[Task]:
     )
 
 
-async def task_list(context: Context, call: Call) -> Reply:
+async def task_list(printer: TaskPrinter, context: Context, call: Call) -> Reply:
     store = context.store
     filters = parse_filters(call.query.get("filters", ""))
     tests = _filter_set(context)
@@ -73,15 +78,15 @@ async def task_list(context: Context, call: Call) -> Reply:
         if "node" not in filters:
             ids = dict.fromkeys(filters["service"])
             candidates = [task for service_id in ids for task in store.tasks_of_service(service_id)]
-    return Reply([_show(context, task) for task in tests.apply(candidates, filters)])
+    return Reply([printer.show(task) for task in tests.apply(candidates, filters)])
 
 
 def _node_id(context: Context, wanted: str) -> str:
     return context.cluster.manager_node_id if wanted == "self" else find_node(context.store, wanted).id
 
 
-async def task_inspect(context: Context, call: Call) -> Reply:
-    return Reply(_show(context, find_task(context.store, call.path("id"))))
+async def task_inspect(printer: TaskPrinter, context: Context, call: Call) -> Reply:
+    return Reply(printer.show(find_task(context.store, call.path("id"))))
 
 
 async def task_logs(context: Context, call: Call) -> Reply:
@@ -89,9 +94,28 @@ async def task_logs(context: Context, call: Call) -> Reply:
     raise Unsupported("docker service logs", "a task's output is kept on its node")
 
 
-def _show(context: Context, task: Task) -> dict[str, object]:
-    waits = task.status.state == TaskState.PENDING
-    return show_task(task, context.store.networks, context.status.waiting_for(task.id) if waits else "")
+class TaskPrinter:
+    """Tasks as JSON, each version written once: a command that shows progress asks for all of them five times a second."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        # Invariant: the entry of an id is of exactly the Task object beside it.
+        self._written: dict[str, tuple[Task, msgspec.Raw]] = {}
+
+    def show(self, task: Task) -> object:
+        """What to encode for a task."""
+        networks = self._context.store.networks
+        if task.status.state == TaskState.PENDING:
+            # What it waits for is no part of the stored task.
+            return show_task(task, networks, self._context.status.waiting_for(task.id))
+        entry = self._written.get(task.id)
+        if entry is not None and entry[0] is task:
+            return entry[1]
+        raw = msgspec.Raw(msgspec.json.encode(show_task(task, networks)))
+        if len(self._written) >= TASKS_KEPT_MAX:
+            self._written.clear()
+        self._written[task.id] = (task, raw)
+        return raw
 
 
 __all__ = ["routes"]
