@@ -143,10 +143,10 @@ async def _usable_parent(netlink: Netlink, grant: AddressGrant) -> codec.LinkInf
 
 async def _check_addresses(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> None:
     """Refuse an address that another link of the namespace has: the kernel would take it, and answer on either."""
-    wanted = {ipaddress.ip_interface(address).ip for address in grant.addresses}
+    wanted = [codec.parse_address(address)[0] for address in grant.addresses]
     for present in codec.read_addresses(await netlink.request(codec.dump_addresses(), netns)):
-        if ipaddress.ip_interface(present.interface).ip in wanted:
-            raise refusal.address_in_use(present.interface, interface)
+        if present.ip in wanted:
+            raise refusal.address_in_use(str(present), interface)
 
 
 async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interface: str, parent: codec.LinkInfo) -> int:
@@ -169,24 +169,25 @@ async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interfac
 
 async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, index: int) -> AttachedLink:
     """Addresses, up, routes, announcement: in this order, so that what is announced can be reached."""
-    addresses = [ipaddress.ip_interface(address) for address in grant.addresses]
+    addresses = [codec.parse_address(address) for address in grant.addresses]
     steps = [
         _Step(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of"),
         # A link without IPv6 makes no addresses of its own.
         _Step(codec.forbid_own_addresses(index), "forbid addresses of its own to", errno.EAFNOSUPPORT),
     ]
-    steps += [_Step(codec.add_address(index, address), f"add address {address} to") for address in addresses]
+    for text, address in zip(grant.addresses, addresses, strict=True):
+        steps.append(_Step(codec.add_address(index, *address), f"add address {text} to"))
     steps.append(_Step(codec.set_link_up(index), "raise"))
     if not grant.internal:
         metric = _METRIC_BASE + _number(interface)
-        for gateway in map(ipaddress.ip_address, grant.gateways):
-            request = codec.add_default_route(index, gateway, metric)
+        for gateway in grant.gateways:
+            request = codec.add_default_route(index, ipaddress.ip_address(gateway), metric)
             steps.append(_Step(request, f"route through gateway {gateway} from"))
     steps.append(_Step(codec.get_link(index=index), "describe"))
     (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
     mac = mac_bytes(link.mac)
-    for address in addresses:
-        await _announce(netlink, netns, interface, address.ip, mac)
+    for ip, _ in addresses:
+        await _announce(netlink, netns, interface, ip, mac)
     return AttachedLink(interface=interface, index=index, mac=link.mac, mtu=link.mtu, addresses=grant.addresses)
 
 
@@ -221,7 +222,7 @@ async def _silence(netlink: Netlink, netns: str, link: codec.LinkInfo, addresses
     """Make one link deaf, then take its addresses, so that nothing answers from the first step on."""
     first = codec.deafen_macvlan(link.index) if link.kind == "macvlan" else codec.set_link_up(link.index, up=False)
     requests = [first]
-    requests += [codec.delete_address(link.index, ipaddress.ip_interface(a.interface)) for a in addresses]
+    requests += [codec.delete_address(address) for address in addresses]
     while requests:
         try:
             await netlink.request(b"".join(requests), netns)

@@ -34,7 +34,7 @@ async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...
                 mac=link.mac,
                 mtu=link.mtu,
                 up=link.up,
-                addresses=tuple(a.interface for a in addresses if a.index == link.index),
+                addresses=tuple(str(a) for a in addresses if a.index == link.index),
                 child_kind=await _child_kind(netlink, link, children.get(link.index, ""), "macvlan" in kinds),
             )
             for link in links

@@ -34,13 +34,12 @@ import trio
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.host import RequestRefused
 
+_thread = threading.local()
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
 # The kernel fills dumps up to 32 KiB a message block when the reader offers as much; smaller only costs more calls.
 _RECEIVE_BYTES = 65536
-# Acknowledgements are read at once, so this is only for dumps' blocks.
-_RECEIVE_BUFFER_BYTES = 1 << 20
 # 4 threads close 330 packet sockets a second, more than one daemon can attach links.
 _N_CLOSERS = 4
 # The kernel says when a list changed while it was read.
@@ -205,7 +204,6 @@ def _open_netlink() -> socket.socket:
     opened.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
     opened.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _ANSWER_S_MAX, 0))
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
     return opened
 
 
@@ -234,21 +232,26 @@ def _open_session(netns: str, settings: Mapping[str, str], frames: bool) -> _Ses
 @contextlib.contextmanager
 def _inside(fd: int, netns: str) -> Iterator[None]:
     """The helper thread is in the namespace for the length of the context."""
-    # thread-self, not self: the main thread may be in another namespace than this one.
-    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    own = _home()
     try:
-        try:
-            _set_namespace(fd)
-        except OSError as error:
-            if error.errno == errno.EINVAL:  # an ordinary file: the namespace that was mounted there is gone
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), netns) from error
-            raise
-        try:
-            yield
-        finally:
-            _set_namespace(own)
+        _set_namespace(fd)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an ordinary file: the namespace that was mounted there is gone
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), netns) from error
+        raise
+    try:
+        yield
     finally:
-        os.close(own)
+        _set_namespace(own)
+
+
+def _home() -> int:
+    """The namespace in which this thread was started, as a descriptor that lives as long as the thread."""
+    if not hasattr(_thread, "home"):
+        # thread-self, not self: the main thread may be in another namespace than this one.
+        _thread.home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    home: int = _thread.home
+    return home
 
 
 def _set_namespace(fd: int) -> None:
@@ -299,6 +302,8 @@ class _Worker:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(trio.lowlevel.reschedule, task, result)
             del job, function, token, task, result
+        if hasattr(_thread, "home"):
+            os.close(_thread.home)
 
 
 class _Closer:

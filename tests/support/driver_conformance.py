@@ -74,7 +74,7 @@ async def attach_gives_only_what_was_granted(world: KernelWorld) -> None:
     assert links["lo"].up
     assert links["eth0"].kind == "macvlan"
     addresses = codec.read_addresses(await world.netlink.request(codec.dump_addresses(), netns))
-    of_eth0 = sorted(a.interface for a in addresses if a.index == links["eth0"].index)
+    of_eth0 = sorted(str(a) for a in addresses if a.index == links["eth0"].index)
     assert of_eth0 == ["10.9.0.10/24", "fd00:9::10/64"]
 
 
