@@ -15,8 +15,9 @@ import trio
 from beeyard.agent import cgroups
 from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.executor import ProcessExecutor
-from beeyard.runtime.host import Controller
-from tests.support.executor_conformance import EXITS_3, IGNORES_TERM, MISSING, RUNS
+from beeyard.core.model import Limits
+from beeyard.runtime.host import Controller, ExitStatus
+from tests.support.executor_conformance import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
 
 COMMANDS = {
     EXITS_3: ("sh", "-c", "echo ready; sleep 0.05; exit 3"),
@@ -30,6 +31,8 @@ SETTLE_S = 5.0
 
 class ProcessMachine:
     """A `Machine` with the real executor."""
+
+    no_limits = cgroups.Limits()
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -107,6 +110,11 @@ class ProcessMachine:
             found += [line for line in file if places.state_dir in line]
         return found
 
+    async def leftovers_now(self) -> list[str]:
+        """Without waiting for the kernel."""
+        await trio.lowlevel.checkpoint()
+        return self._leftovers()
+
     async def leftovers(self) -> list[str]:
         for fd in self._netns.values():
             os.close(fd)
@@ -126,6 +134,19 @@ class ProcessMachine:
             await trio.to_thread.run_sync(remains.clean, places, task_id, [])
         cgroups.remove_parent(places.hierarchies(), places.cgroup_parent)
         shutil.rmtree(self.directory)
+
+    async def run(self, script: str, **spec: object) -> tuple[ExitStatus, str]:
+        """Run a shell script as a task to its end; gives that and its output, after the task is removed."""
+        limits = spec.pop("limits", Limits())
+        task = a_task(self, RUNS, command=("sh", "-c", script), limits=limits, **spec)  # type: ignore[arg-type]
+        controller = await self.executor.create(task)
+        await controller.prepare()
+        try:
+            await controller.start()
+            with trio.fail_after(20):
+                return await controller.wait(), self.log()
+        finally:
+            await controller.remove()
 
 
 @asynccontextmanager

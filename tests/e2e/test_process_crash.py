@@ -1,0 +1,155 @@
+"""The process executor under kill -9 of every process it has, at moments that hurt."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import trio
+
+from beeyard.agent.executors.process.controller import ProcessController
+from tests.support.executor_conformance import RUNS, a_task, started
+from tests.support.process_machine import ProcessMachine, a_process_machine
+
+pytestmark = pytest.mark.netns
+
+
+@pytest.fixture
+async def machine():
+    async with a_process_machine() as made:
+        yield made
+        assert await made.leftovers() == []
+
+
+async def test_killed_zygote_is_replaced(machine: ProcessMachine) -> None:
+    """Tasks do not notice that the zygote was killed, and the next task gets a new one."""
+    first = await started(machine, a_task(machine, task_id="a" * 25))
+    zygote = machine.executor.zygote_pid
+    os.kill(zygote, signal.SIGKILL)
+    second = await started(machine, a_task(machine, task_id="b" * 25))
+    assert machine.executor.zygote_pid != zygote
+    for controller in (first, second):
+        assert controller.phase == "started"
+        status = await controller.stop()
+        assert status is not None
+        assert status.signal == signal.SIGTERM
+        await controller.remove()
+
+
+async def test_zygote_killed_under_many_prepares(machine: ProcessMachine) -> None:
+    """However often the zygote is killed while tasks are prepared, each task ends up prepared, once."""
+    controllers = [await machine.executor.create(a_task(machine, task_id=f"t{n:024}")) for n in range(30)]
+    async with trio.open_nursery() as nursery:
+        for controller in controllers:
+            nursery.start_soon(controller.prepare)
+        for pause_s in (0.005, 0.03):
+            await trio.sleep(pause_s)
+            if machine.executor.zygote_pid:
+                os.kill(machine.executor.zygote_pid, signal.SIGKILL)
+    for controller in controllers:
+        assert controller.phase == "prepared"
+        assert len(machine.processes(controller.task_id)) == 1
+        await controller.remove()
+
+
+async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
+    """An agent that dies in the middle of prepare leaves nothing: the shim that it asked for undoes itself."""
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    await machine.executor.recover()  # the zygote is up, so that the pauses below fall into the shim's work
+    for n in range(20):
+        lines = await controller._zygote.open("shim")
+        await lines.send(**controller._order.to_json())
+        await trio.sleep(n * 0.0005)
+        lines.stream.socket.close()
+        await trio.sleep(0.1)  # a shim that is not even born leaves nothing either, but only yet
+        assert await machine.leftovers() == [], n
+
+
+async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:
+    """What a shim had made when it was killed is found by the next agent, and removed: it never ran anything."""
+    task = a_task(machine)
+    controller = await machine.executor.create(task)
+    assert isinstance(controller, ProcessController)
+    async with await controller._zygote.open("shim") as lines:
+        await lines.send(**controller._order.to_json())
+        assert await lines.receive() is not None
+        await machine.kill_shim(task.id)
+    assert os.path.isdir(machine.executor.places.shim_dir(task.id))
+    del controller
+    await machine.restart_agent()
+    assert await machine.executor.recover() == []
+    assert await machine.leftovers() == []
+
+
+async def test_hanging_half_made_shim_is_killed(machine: ProcessMachine) -> None:
+    """A shim that does not listen yet is nobody's, whatever state it is in."""
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    await machine.executor.recover()
+    lines = await controller._zygote.open("shim")
+    await lines.send(**controller._order.to_json())
+    while not machine.processes():
+        await trio.lowlevel.checkpoint()
+    (pid,) = machine.processes()
+    os.kill(pid, signal.SIGSTOP)
+    listening = os.path.exists(f"{machine.executor.places.shim_dir('t' * 25)}/sock")
+    lines.stream.socket.close()
+    if listening:  # it got further than this test wants; let it undo itself
+        os.kill(pid, signal.SIGCONT)
+        return
+    del controller
+    await machine.restart_agent()
+    assert await machine.executor.recover() == []
+
+
+async def test_remains_do_not_block_a_new_task(machine: ProcessMachine) -> None:
+    """A task whose shim was killed can be prepared again under its id without `recover`."""
+    task = a_task(machine)
+    await started(machine, task)
+    await machine.kill_shim(task.id)
+    again = await machine.executor.create(task)
+    await again.prepare()
+    await again.start()
+    assert again.phase == "started"
+    await again.remove()
+
+
+async def test_files_of_a_lost_task_are_swept(machine: ProcessMachine) -> None:
+    """Directories and cgroups with nobody behind them go at recovery."""
+    places = machine.executor.places
+    os.makedirs(f"{places.shim_dir('x' * 25)}")
+    os.makedirs(f"{places.task_dir('y' * 25)}/work/deep")
+    await trio.to_thread.run_sync(places.cgroup("z" * 25).create, machine.no_limits)
+    assert len(await machine.leftovers_now()) == 3
+    assert await machine.executor.recover() == []
+    assert await machine.leftovers() == []
+
+
+async def test_many_tasks_leave_no_descriptors(machine: ProcessMachine) -> None:
+    """Forty tasks at once come and go; the agent holds no descriptor more than before."""
+    warm = await started(machine, a_task(machine))
+    await warm.remove()
+    before = len(os.listdir("/proc/self/fd"))
+
+    async def live(n: int) -> None:
+        controller = await started(machine, a_task(machine, RUNS, task_id=f"t{n:024}"))
+        await controller.renew_lease(100)
+        await controller.stop()
+        await controller.remove()
+
+    async with trio.open_nursery() as nursery:
+        for n in range(40):
+            nursery.start_soon(live, n)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_shutdown_of_the_host_stops_the_task(machine: ProcessMachine) -> None:
+    """A shim that gets SIGTERM, as all processes do at shutdown, stops its task in order."""
+    command = ("sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+    controller = await started(machine, a_task(machine, command=command))
+    os.kill(machine.processes()[0], signal.SIGTERM)
+    assert (await controller.wait()).code == 0
+    assert machine.log().endswith("bye\n")
+    await controller.remove()
