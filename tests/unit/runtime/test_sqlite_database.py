@@ -118,3 +118,27 @@ async def test_cancelled_commit_is_stored_whole_or_not_at_all(tmp_path: Path) ->
     assert (index, len(records)) in ((0, 0), (2, 2))
     await database.commit([a_record(3, "c")])
     await database.aclose()
+
+
+async def test_failed_sync_is_not_believed_until_the_next_start(tmp_path: Path) -> None:
+    """After an fsync that failed nobody knows what is on the disk: everything is refused until it is opened again."""
+    path = str(tmp_path / "store.db")
+    database = await SqliteDatabase.open(path)
+    await database.commit([a_record(1)])
+
+    def fail(*arguments: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+        raise error
+
+    database._commit = fail  # type: ignore[method-assign]
+    with pytest.raises(DiskError, match="failed to sync"):
+        await database.commit([a_record(2)])
+    del database._commit  # type: ignore[method-assign]
+    for refused in (database.commit([a_record(2)]), database.load(), database.changes(0)):
+        with pytest.raises(DiskError, match="failed to sync"):
+            await refused
+    await database.aclose()
+    database = await SqliteDatabase.open(path)
+    assert await database.load() == (1, [a_record(1)])
+    await database.aclose()
