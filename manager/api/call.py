@@ -76,6 +76,12 @@ class Call:
         value: str = self._scope["path_params"][name]
         return value
 
+    def header(self, name: str) -> str:
+        """A header by its name in lower case; "" when it is not sent."""
+        wanted = name.encode("ascii")
+        value: bytes = next((v for n, v in self._scope["headers"] if n == wanted), b"")
+        return value.decode("latin-1")
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A yes or no of the query. docker-py writes True and False.
 
@@ -111,7 +117,7 @@ class Call:
         Raises:
             BadRequest: no JSON, or not sent as such, in Docker's words.
         """
-        content_type = next((v for n, v in self._scope["headers"] if n == b"content-type"), b"").decode("latin-1")
+        content_type = self.header("content-type")
         if self._body and content_type.partition(";")[0].strip().lower() not in ("", "application/json"):
             raise BadRequest(f"unsupported Content-Type header ({content_type}): must be 'application/json'")
         if not self._body.strip():

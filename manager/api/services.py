@@ -58,8 +58,15 @@ async def service_list(context: Context, call: Call) -> Reply:
 
 
 async def service_create(context: Context, call: Call) -> Reply:
+    _refuse_registry_auth(call)
     service = await create_service(context.host, context.store, read_service_spec(call.json()))
     return Reply({"ID": service.id, "Warnings": None}, 201)
+
+
+def _refuse_registry_auth(call: Call) -> None:
+    # "e30=" is {}: what clients send who have nothing to say.
+    if call.header("x-registry-auth").rstrip("=") not in ("", "e30"):
+        raise Unsupported("--with-registry-auth", "Beeyard asks no registry")
 
 
 async def service_inspect(context: Context, call: Call) -> Reply:
@@ -70,6 +77,7 @@ async def service_inspect(context: Context, call: Call) -> Reply:
 async def service_update(context: Context, call: Call) -> Reply:
     service = find_service(context.store, call.path("id"))
     version = call.version("service")
+    _refuse_registry_auth(call)
     rollback = call.query.get("rollback", "")
     if rollback not in ("", "none", "previous"):
         raise BadRequest(f"invalid rollback option {rollback!r}: it is previous")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -243,3 +244,14 @@ async def test_an_unknown_filter_is_refused() -> None:
     async with an_api() as api:
         reply = await api.call("GET", "/services", filters={"nosuch": ["1"]})
         assert (reply.status, reply.message) == (400, "invalid filter 'nosuch'")
+
+
+@pytest.mark.parametrize(("auth", "status"), [("", 201), ("e30=", 201), ("eyJ1c2VybmFtZSI6ImEifQ==", 501)])
+async def test_credentials_for_a_registry_are_refused_by_name(auth: str, status: int) -> None:
+    async with an_api() as api:
+        client = await api.connect()
+        headers = (("content-type", "application/json"), ("x-registry-auth", auth))
+        reply = await client.request("POST", "/services/create", json.dumps(a_body()).encode(), headers)
+        assert reply.status == status
+        if status == 501:
+            assert reply.message.startswith("--with-registry-auth is not supported by beeyard")
