@@ -21,6 +21,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 CONTROLLERS = ("cpu", "memory", "pids")
@@ -80,11 +81,11 @@ def detect(mountinfo: str) -> tuple[Hierarchy, ...]:
     return one_per_controller(by_path.values())
 
 
-def one_per_controller(hierarchies: object) -> tuple[Hierarchy, ...]:
+def one_per_controller(hierarchies: Iterable[Hierarchy]) -> tuple[Hierarchy, ...]:
     """Keep for each controller the first hierarchy that has it, and drop those that are left with none."""
     taken: set[str] = set()
     kept = []
-    for hierarchy in hierarchies:  # type: ignore[attr-defined]
+    for hierarchy in hierarchies:
         mine = tuple(c for c in hierarchy.controllers if c not in taken)
         taken.update(mine)
         if mine:
