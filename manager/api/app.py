@@ -41,13 +41,15 @@ async def serve(
     status: ManagerStatus,
     socket_path: str,
     *,
+    socket_group: str = SOCKET_GROUP,
     limits: HttpLimits | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the API until cancelled, for root and the group `beeyard`.
+    """Serve the API until cancelled.
 
     Args:
         socket_path: an absolute path, or an address as `Net.listen` takes it.
+        socket_group: who may use it besides root; a group that does not exist is nobody.
 
     Gives the address it listens on when started.
 
@@ -56,7 +58,7 @@ async def serve(
     """
     address = socket_path if "://" in socket_path else f"unix://{socket_path}"
     server = HttpServer(App(Context(host, store, status)), limits)
-    listener = await host.net.listen(address, socket_mode=0o660, socket_group=SOCKET_GROUP)
+    listener = await host.net.listen(address, socket_mode=0o660, socket_group=socket_group)
     try:
         task_status.started(listener.address)
         await listener.serve(server.handle)

@@ -20,6 +20,11 @@ class Context:
     status: ManagerStatus
 
     @property
+    def manager_address(self) -> str:
+        """This manager as Docker writes it: HOST:PORT."""
+        return self.status.address.removeprefix("tcp://")
+
+    @property
     def cluster(self) -> Cluster:
         """The cluster's record.
 

@@ -37,12 +37,12 @@ async def node_list(context: Context, call: Call) -> Reply:
         }
     )
     nodes = filters.apply(context.store.nodes.values(), parse_filters(call.query.get("filters", "")))
-    return Reply([show_node(node, cluster, context.status.address) for node in nodes])
+    return Reply([show_node(node, cluster, context.manager_address) for node in nodes])
 
 
 async def node_inspect(context: Context, call: Call) -> Reply:
     node = find_node(context.store, call.path("id"))
-    return Reply(show_node(node, context.cluster, context.status.address))
+    return Reply(show_node(node, context.cluster, context.manager_address))
 
 
 async def node_update(context: Context, call: Call) -> Reply:

@@ -14,7 +14,7 @@ class ManagerStatus(Protocol):
 
     @property
     def address(self) -> str:
-        """HOST:PORT at which agents and users reach this manager, such as "10.99.0.1:2377"."""
+        """Where agents reach this manager: "10.99.0.1:2377", with or without "tcp://" in front."""
 
     @property
     def warnings(self) -> Sequence[str]:

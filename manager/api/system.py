@@ -109,13 +109,13 @@ async def info(context: Context, _call: Call) -> Reply:
 
 
 def _show_swarm(context: Context, cluster: Cluster) -> dict[str, Any]:
-    address = context.status.address
+    address = context.manager_address
     n_managers = sum(
         node.spec.role is Role.MANAGER or node.id == cluster.manager_node_id for node in context.store.nodes.values()
     )
     return {
         "NodeID": cluster.manager_node_id,
-        "NodeAddr": address.rpartition(":")[0],
+        "NodeAddr": address.rpartition(":")[0].strip("[]"),
         "LocalNodeState": "active",
         "ControlAvailable": True,
         "Error": "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from beeyard.core import constraint
-from beeyard.core.errors import FailedPrecondition, InvalidSpec
+from beeyard.core.errors import FailedPrecondition, InvalidSpec, Unsupported
 from beeyard.core.model import (
     HOST_NETWORK_ID,
     HOST_NETWORK_NAME,
@@ -45,11 +45,15 @@ async def update_service(store: Store, service_id: str, version: int, spec: Serv
     """Replace a service's spec. A change of its task is rolled out; a change of anything else touches no running task.
 
     Raises:
-        NotFound, OutOfSequence, InvalidSpec, NameConflict, DiskError
+        NotFound, OutOfSequence, InvalidSpec, DiskError
+        Unsupported: it has another name.
     """
 
     def build(tx: Transaction) -> Service:
-        return _replace_spec(tx, tx.find(Service, service_id), version, _checked(tx, spec))
+        service = tx.find(Service, service_id)
+        if spec.name != service.spec.name:
+            raise Unsupported("renaming a service", "create another one")
+        return _replace_spec(tx, service, version, _checked(tx, spec, service.spec))
 
     return await store.commit(build)
 
@@ -66,7 +70,7 @@ async def rollback_service(store: Store, service_id: str, version: int) -> Servi
         service = tx.find(Service, service_id)
         if service.previous_spec is None:
             raise FailedPrecondition(f"service {service.id} does not have a previous spec")
-        rolled_back = _replace_spec(tx, service, version, _checked(tx, service.previous_spec))
+        rolled_back = _replace_spec(tx, service, version, _checked(tx, service.previous_spec, service.spec))
         return tx.update(msgspec.structs.replace(rolled_back, previous_spec=None))
 
     return await store.commit(build)
@@ -103,10 +107,12 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
     return tx.update(changed, expected_version=version)
 
 
-def _checked(tx: Transaction, spec: ServiceSpec) -> ServiceSpec:
+def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = None) -> ServiceSpec:
     """The spec with its networks as ids, once everything in it can work in this cluster."""
     constraint.parse_all(spec.task.constraints)
-    _check_image(tx, spec.task.image)
+    # A service that exists may still be scaled or removed when the last node that runs its image is gone.
+    if present is None or spec.task.image != present.task.image:
+        _check_image(tx, spec.task.image)
     network_ids = tuple(_network_id(tx, target) for target in spec.task.network_ids)
     for network_id in network_ids:
         if network_ids.count(network_id) > 1:

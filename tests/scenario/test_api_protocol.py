@@ -142,10 +142,10 @@ async def test_another_content_type_is_refused_in_dockers_words() -> None:
 async def test_a_bug_of_ours_ends_one_request_alone(capsys: pytest.CaptureFixture[str]) -> None:
     async with an_api(a_node("n1")) as api:
         client = await api.connect()
-        api.status.address = None  # type: ignore[assignment]
+        api.status.warnings = 1  # type: ignore[assignment]
         reply = await client.request("GET", "/info")
         assert (reply.status, reply.message) == (500, "internal error of the manager; its log has the details")
-        api.status.address = "10.0.0.1:2377"
+        api.status.warnings = []
         assert (await client.request("GET", "/info")).status == 200
     assert "request failed" in capsys.readouterr().out
 
@@ -167,3 +167,19 @@ async def test_info_has_what_the_command_needs_of_the_swarm() -> None:
         swarm = info["Swarm"]
         assert (swarm["NodeID"], swarm["LocalNodeState"], swarm["ControlAvailable"]) == ("n1", "active", True)
         assert (swarm["Nodes"], swarm["Managers"], swarm["NodeAddr"]) == (2, 1, "10.99.0.1")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "host"),
+    [
+        ("tcp://10.0.0.7:2377", "10.0.0.7:2377", "10.0.0.7"),
+        ("10.0.0.7:2377", "10.0.0.7:2377", "10.0.0.7"),
+        ("tcp://[fd00::7]:2377", "[fd00::7]:2377", "fd00::7"),
+    ],
+)
+async def test_the_managers_address_is_shown_as_docker_writes_it(address: str, shown: str, host: str) -> None:
+    async with an_api(a_node("n1")) as api:
+        api.status.address = address
+        swarm = (await api.get("/info"))["Swarm"]
+        assert (swarm["RemoteManagers"][0]["Addr"], swarm["NodeAddr"]) == (shown, host)
+        assert (await api.get("/nodes/n1"))["ManagerStatus"]["Addr"] == shown

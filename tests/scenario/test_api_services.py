@@ -86,7 +86,9 @@ async def test_an_image_that_no_node_runs_is_refused_by_the_executor_it_needs() 
         assert reply.status == 400
         assert "image nginx:latest needs the docker or oci executor, which no node has" in reply.message
         await api.put(a_node("n2", images=("host", "nginx")))
-        await create(api, a_body(image="nginx:latest"))
+        service_id = await create(api, a_body(image="nginx:latest"))
+        await api.put(a_node("n2"))
+        assert await change(api, service_id, Mode={"Replicated": {"Replicas": 2}}) == 200
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,12 @@ async def test_a_stale_version_is_told_in_words_that_clients_retry_on() -> None:
             reply = await api.call("POST", f"/services/{service_id}/update", a_body(), version=bad)
             assert reply.status == 400
             assert reply.message.startswith(f"invalid service version '{bad}': strconv.ParseUint")
+
+
+async def test_a_service_keeps_its_name() -> None:
+    async with an_api() as api:
+        service_id = await create(api, a_body())
+        assert await change(api, service_id, Name="other") == 501
 
 
 async def test_a_rollback_goes_back_once() -> None:
