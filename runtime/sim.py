@@ -25,7 +25,7 @@ from typing import Self, TextIO, TypeVar
 
 import trio
 
-from beeyard.core.errors import DiskError
+from beeyard.core.errors import HostError
 from beeyard.runtime.host import Connection, Database, Executor, Host, Netlink
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
@@ -146,7 +146,7 @@ class SimWorld:
         *,
         parts: Callable[[SimMachine], MachineParts] | None = None,
         revive_after_s: float | None = None,
-        tolerated: tuple[type[BaseException], ...] = (DiskError,),
+        tolerated: tuple[type[BaseException], ...] = (HostError,),
         sink: TextIO | None = None,
     ) -> None:
         self.seed = seed

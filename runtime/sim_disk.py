@@ -127,6 +127,7 @@ class SimDisk:
             reason = reason or "the disk is full"
         with trio.CancelScope(shield=True):
             await trio.sleep(self.latency_s)
+            await life.gate()  # a paused CPU does not see that it is done
         if not life.alive:
             reason = "this machine has crashed"
         if reason:

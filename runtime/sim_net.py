@@ -86,22 +86,26 @@ class SimNet:
         try:
             with trio.fail_after(timeout_s):
                 if isinstance(where, UnixAddress):
-                    return await self._dial_unix(where.path, address)
-                return await self._dial_tcp(where, credentials)
+                    connection = self._dial_unix(where.path, address)
+                else:
+                    connection = await self._dial_tcp(where, credentials)
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {address}: no answer within {timeout_s:g} s") from None
         except (PeerError, trio.BrokenResourceError) as error:
             raise PeerError(f"cannot connect to {address}: {error}") from error
-        finally:
+        try:
             await self._enter(address)
+        except BaseException:
+            await trio.aclose_forcefully(connection.stream)
+            raise
+        return connection
 
-    async def _dial_unix(self, path: str, address: str) -> Connection:
+    def _dial_unix(self, path: str, address: str) -> Connection:
         listener = self._machine.unix_listeners.get(path)
         if listener is None:
             raise PeerError("no such file or directory")
         pair = self._network.connect(self._machine, self._life, self._machine, listener.life, (address, "unix:"))
         listener.accept(pair, self._uid)
-        await trio.lowlevel.checkpoint()
         return Connection(stream=pair.client_end, remote=address)
 
     async def _dial_tcp(self, where: TcpAddress, credentials: Credentials | None) -> Connection:
