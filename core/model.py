@@ -216,6 +216,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
     slot: int  # from 1
     spec: TaskSpec  # orchestrator, at creation
     spec_version: int = 1
+    # Orchestrator, at creation: its service was labelled beeyard.on-isolation=fence, so its lease is the short one. Kept
+    # here because what its agent was told may never turn out longer than what the manager counts with.
+    fence: bool = False
     desired_state: TaskState = TaskState.RUNNING  # orchestrator
     status: TaskStatus = TaskStatus()
     node_id: str = ""  # scheduler's commit

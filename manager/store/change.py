@@ -57,8 +57,16 @@ class Wakeups:
         return self
 
     async def __anext__(self) -> Wake:
-        await self._event.wait()
+        await self.wait()
         return self.take_nowait()
+
+    async def wait(self) -> None:
+        """Return when something is pending or `poke` was called, and leave it there."""
+        await self._event.wait()
+
+    def poke(self) -> None:
+        """Wake the reader though nothing was written."""
+        self._event.set()
 
     def take_nowait(self) -> Wake:
         """What is pending, which may be nothing."""

@@ -34,6 +34,8 @@ R = TypeVar("R")
 GROUP_CALLERS_MAX = 256
 # Changes kept in memory for watchers that are a little behind; those further back read the database.
 RECENT_CHANGES_MAX = 4096
+# A full disk does not get better faster, and every try writes a line of log.
+DISK_RETRY_S = 1.0
 # A database that does not close within this is left to the operating system.
 CLOSE_TIMEOUT_S = 5.0
 
@@ -125,6 +127,14 @@ class Store(View):
         # The committer is gone, and with it the daemon: this caller is being cancelled too.
         await trio.sleep_forever()
         raise AssertionError("unreachable")
+
+    async def commit_patiently(self, build: Callable[[Transaction], R]) -> R:
+        """As `commit`, but repeated for as long as the database refuses: for work that nobody else would do again."""
+        while True:
+            try:
+                return await self.commit(build)
+            except DiskError:
+                await trio.sleep(DISK_RETRY_S)
 
     def subscribe(self, *kinds: str) -> Wakeups:
         """Wake-ups after durable writes of these kinds (all when none is named); `async with` ends the subscription.

@@ -37,7 +37,13 @@ class Transaction(View):
         assert obj.id, f"a {kind} without an id"
         assert obj.id not in self._tables.by_kind[kind], f"{kind} {obj.id} exists"
         self._check_name(obj)
-        return self._write(obj, None, created_at_s=self.now_s)
+        created_at_s = self.now_s
+        if isinstance(obj, Task):
+            # Tasks of one slot are told apart by age, so that must rise also when the clock does not. 1 µs is what a
+            # float of this size can still hold.
+            earlier = (task.created_at_s for task in self.tasks_of_slot(obj.service_id, obj.slot))
+            created_at_s = max(created_at_s, max(earlier, default=0.0) + 1e-6)
+        return self._write(obj, None, created_at_s=created_at_s)
 
     def update(self, obj: T, *, expected_version: int | None = None) -> T:
         """Replace an object; gives it as stored. When nothing differs nothing is written and the version stays.

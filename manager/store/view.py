@@ -130,6 +130,13 @@ class View:
         tasks = self.tasks
         return [tasks[task_id] for _, task_id in self._tables.slots_by_service.get(service_id, ())]
 
+    def tasks_of_slot(self, service_id: str, slot: int) -> list[Task]:
+        """Tasks of one slot of a service, in order of id."""
+        slots = self._tables.slots_by_service.get(service_id, [])
+        tasks = self.tasks
+        begin, end = bisect.bisect_left(slots, (slot, "")), bisect.bisect_left(slots, (slot + 1, ""))
+        return [tasks[task_id] for _, task_id in slots[begin:end]]
+
     def tasks_of_node(self, node_id: str) -> list[Task]:
         """Every task that was ever committed to a node and is still stored, ended ones too."""
         tasks = self.tasks

@@ -1,0 +1,97 @@
+"""The address hook: one address on each macvlan network of a task, once its node is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from beeyard.core.errors import HookRefused, PoolExhausted
+from beeyard.core.model import HOST_NETWORK_ID, AddressGrant, AnyGrant, Network, Node, Task
+from beeyard.core.pools import ResolvedPool
+from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.hook import Hook, Stage, Window
+
+NAME = "address"
+# The book is in memory and answers at once; the deadline is only reached on a machine that stands still.
+DEADLINE_S = 30.0
+
+
+def address_hook(
+    ledger: AddressLedger, pools_for: Callable[[str, str], Sequence[str]], new_id: Callable[[], str]
+) -> Hook:
+    """Make the hook.
+
+    Args:
+        ledger: Who has which address.
+        pools_for: (network id, node id) → ids of the pools that serve the node, in order of use.
+        new_id: For grants.
+    """
+
+    def applies(task: Task) -> bool:
+        return any(ledger.pools(network_id) for network_id in task.spec.network_ids)
+
+    async def reserve(task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
+        """All networks or none. No checkpoint after the first reservation, so cancellation finds nothing half done."""
+        await trio.lowlevel.checkpoint()
+        assert node is not None
+        grants: list[AddressGrant] = []
+        try:
+            for network_id in task.spec.network_ids:
+                network = ledger.network(network_id)
+                if network_id == HOST_NETWORK_ID:
+                    continue
+                if network is None:
+                    raise HookRefused(NAME, "everywhere", f"network {network_id} is gone")
+                if network.driver == "macvlan":
+                    grants.append(_reserve_one(network, node))
+        except HookRefused:
+            for grant in grants:
+                release(grant, False)
+            raise
+        return tuple(grants)
+
+    def _reserve_one(network: Network, node: Node) -> AddressGrant:
+        served = pools_for(network.id, node.id)
+        by_id = {pool.pool_id: pool for pool in ledger.pools(network.id)}
+        reasons: list[str] = []
+        for pool in (by_id[pool_id] for pool_id in served if pool_id in by_id):
+            grant_id = new_id()
+            try:
+                addresses = ledger.reserve(pool.pool_id, grant_id)
+            except PoolExhausted as error:
+                reasons.append(str(error))
+                continue
+            return _grant(grant_id, network, pool, addresses)
+        raise HookRefused(NAME, "node", "; ".join(reasons) or f"no pool of network {network.name} serves this node")
+
+    def release(grant: AnyGrant, used: bool) -> None:
+        ledger.release(grant.id, used=used)
+
+    return Hook(
+        name=NAME,
+        window=Window(Stage.SCHEDULED, Stage.ASSIGNED),
+        deadline_s=DEADLINE_S,
+        applies=applies,
+        reserve=reserve,
+        release=release,
+    )
+
+
+def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple[str, ...]) -> AddressGrant:
+    return AddressGrant(
+        id=grant_id,
+        hook=NAME,
+        network_id=network.id,
+        network_name=network.name,
+        pool_id=pool.pool_id,
+        pool_name=pool.name,
+        segment=pool.segment,
+        driver=pool.driver,
+        mode=pool.mode,
+        parent=pool.parent,
+        addresses=addresses,
+        gateways=tuple(config.gateway for config in pool.ipam if config.gateway),
+        mtu=pool.mtu,
+        internal=network.internal,
+    )

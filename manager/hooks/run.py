@@ -1,0 +1,105 @@
+"""The hooks of one task on their way, and what they have reserved so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import structlog
+import trio
+
+from beeyard.core.errors import AllocationError, HookRefused
+from beeyard.core.model import AnyGrant, Node, Task
+from beeyard.manager.hooks.hook import Hook, Stage
+
+log = structlog.get_logger(__name__)
+
+
+class HookRun:
+    """Runs a task's hooks by their windows; holds their grants until they are stored or given back.
+
+    Invariant: every grant that a hook has made is in `grants`, or was taken by `hand_over`, or has been released.
+    """
+
+    def __init__(self, hooks: Iterable[Hook], task: Task, nursery: trio.Nursery) -> None:
+        self.grants: list[AnyGrant] = []
+        self._task = task
+        self._nursery = nursery
+        self._hooks = [hook for hook in hooks if hook.applies(task)]
+        self._scopes: dict[str, trio.CancelScope] = {}  # of hooks under way, by name
+        self._refusal: HookRefused | None = None
+        self._over = False
+        self._moved = trio.Event()
+
+    def enter(self, stage: Stage, node: Node | None = None) -> None:
+        """Start the hooks whose window begins at a stage."""
+        for hook in self._hooks:
+            if hook.window.starts_at is stage:
+                self._scopes[hook.name] = trio.CancelScope()
+                self._nursery.start_soon(self._run_one, hook, node, name=f"hook {hook.name}")
+
+    async def finish(self, stage: Stage) -> None:
+        """Return when the task may enter a stage: the hooks whose window ends by then have finished.
+
+        Raises:
+            HookRefused: one of this run's hooks said no, or was too slow.
+        """
+        while self._refusal is None and self.waits_for(stage):
+            await self._moved.wait()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def waits_for(self, stage: Stage) -> list[str]:
+        """Names of the hooks that keep the task from entering a stage."""
+        return [h.name for h in self._hooks if h.name in self._scopes and h.window.finished_by <= stage]
+
+    def hand_over(self) -> tuple[AnyGrant, ...]:
+        """The grants, which are now somebody else's to release. More may follow from hooks whose window is longer."""
+        grants = tuple(self.grants)
+        self.grants.clear()
+        return grants
+
+    def abandon(self) -> None:
+        """Give up: stop what is under way and release what is held. Idempotent."""
+        self._over = True
+        for scope in self._scopes.values():
+            scope.cancel()
+        release_grants(self._hooks, self.hand_over(), used=False)
+
+    async def _run_one(self, hook: Hook, node: Node | None) -> None:
+        scope = self._scopes[hook.name]
+        try:
+            with scope:
+                grants = await self._reserve(hook, node)
+                self.grants += grants
+                if self._over:
+                    # It finished at the very moment at which it was given up.
+                    release_grants(self._hooks, self.hand_over(), used=False)
+        finally:
+            del self._scopes[hook.name]
+            self._moved.set()
+            self._moved = trio.Event()
+
+    async def _reserve(self, hook: Hook, node: Node | None) -> tuple[AnyGrant, ...]:
+        scope: Literal["node", "everywhere"] = "node" if node is not None else "everywhere"
+        try:
+            with trio.fail_after(hook.deadline_s):
+                return await hook.reserve(self._task, node)
+        except trio.TooSlowError:
+            self._refusal = HookRefused(hook.name, scope, f"not finished within {hook.deadline_s:g} s")
+        except HookRefused as refusal:
+            self._refusal = refusal
+        except AllocationError as error:
+            self._refusal = HookRefused(hook.name, scope, str(error))
+        log.info("hook refused", task=self._task.id, hook=hook.name, reason=str(self._refusal))
+        return ()
+
+
+def release_grants(hooks: Sequence[Hook], grants: Iterable[AnyGrant], *, used: bool) -> None:
+    """Give grants back to the hooks that made them; idempotent, as releases are."""
+    by_name = {hook.name: hook for hook in hooks}
+    for grant in grants:
+        if grant.hook in by_name:
+            by_name[grant.hook].release(grant, used)
+        else:
+            log.error("grant of an unknown hook", grant=grant.id, hook=grant.hook)

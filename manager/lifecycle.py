@@ -1,0 +1,381 @@
+"""★ The way of a task from its creation to a node: read top to bottom.
+
+    stage      what happens                                          method         the task is then
+    ---------  ----------------------------------------------------  -------------  --------------------------------
+    NEW        hooks that must finish before scheduling run          _enter_new     PENDING, their grants stored
+    PENDING    hooks that need no node go on beside scheduling;      _schedule      PENDING, with a plan in memory
+               the kernel picks a node and holds its room there
+    SCHEDULED  hooks that need the node run                          _reserve       PENDING, its grants in the plan
+    ASSIGNED   node, service and feasibility are checked again,      _assign        ASSIGNED, seen by its agent
+               node and grants are stored in one transaction
+
+Theory of operation
+-------------------
+Each stage looks at what waits in front of it; changes of the store only wake it. A *plan* is a task with a chosen node,
+held room and hooks under way. It lives in memory: when it ends for whatever reason before the commit, its room and grants
+go back and the task is PENDING as before, so a manager that crashes loses nothing and leaks nothing.
+
+Tasks of one service and spec version are decided as one group. A group that could not be placed whole is *blocked* until
+something changes that may help: a node, a network, an end of a task, a rested address. Until then it costs nothing and
+holds up nobody. A hook that refuses a node has it masked for the task's group for a while; after three refusals in a row
+the task waits for that while too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import msgspec
+import structlog
+import trio
+
+from beeyard.core.errors import HookRefused
+from beeyard.core.model import AddressGrant, Network, Node, Service, Task, TaskStatus
+from beeyard.core.placement import Demand
+from beeyard.core.states import TaskState
+from beeyard.manager.config import ManagerConfig
+from beeyard.manager.hooks import Hook, HookRun, Stage
+from beeyard.manager.news import News
+from beeyard.manager.plan import Patience, Plan, Queue
+from beeyard.manager.planner import Group, Planner
+from beeyard.manager.store import Change, Store, Transaction, Wakeups
+from beeyard.runtime.host import Host
+
+MESSAGE_PENDING = "pending task scheduling"
+MESSAGE_ASSIGNED = "scheduler assigned task to node"
+# A plan that waits longer than this for a hook says so in its task's message. Most hooks take microseconds.
+SLOW_HOOK_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Lifecycle:
+    """Moves tasks through the stages; `run` once. It loads the planner and keeps it up to date."""
+
+    def __init__(
+        self, host: Host, store: Store, planner: Planner, hooks: Sequence[Hook], config: ManagerConfig
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._planner = planner
+        self._early_hooks = [hook for hook in hooks if not hook.window.has_node]
+        self._node_hooks = [hook for hook in hooks if hook.window.has_node]
+        self._config = config
+        self._nursery: trio.Nursery
+        self._changes: Wakeups
+        self._early: dict[str, HookRun] = {}  # hooks that began before a node was known, by task
+        self._admitting: dict[str, None] = {}  # from the first look at a NEW task until it is stored as PENDING
+        self._admitted = Queue[Task]()
+        self._plans: dict[str, Plan] = {}
+        self._ready = Queue[Plan]()
+        self._patience = Patience()
+        self._news = News(store, config.commit_tasks_max)
+        self._some_plan = trio.Event()
+        self._placed_s = -math.inf  # when something was last decided
+        self._cool_s = math.inf  # when an address is free again that a blocked group may be waiting for
+        planner.hooks = hooks
+        planner.has_plan = self._plans.__contains__
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work until cancelled; started once everything recorded is restored."""
+        async with self._store.subscribe("task", "node", "network") as self._changes:
+            self._planner.load(self._host.wall_now_s())
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._admit_loop)
+                self._nursery.start_soon(self._assign_loop)
+                self._nursery.start_soon(self._news.run)
+                self._nursery.start_soon(self._slow_hook_loop)
+                task_status.started()
+                await self._look_loop()
+
+    # --- NEW: hooks that must finish before scheduling ---------------------------------------------------------------
+
+    def _enter_new(self) -> None:
+        for task_id in self._planner.new:
+            task = self._store.tasks.get(task_id)
+            if task is None or task_id in self._admitting or self._patience.rests(task_id):
+                continue
+            self._admitting[task_id] = None
+            early = self._early_run(task)
+            if early is not None and early.waits_for(Stage.PENDING):
+                self._nursery.start_soon(self._finish_new, task, early)
+            else:
+                self._admitted.put(task)
+
+    async def _finish_new(self, task: Task, early: HookRun) -> None:
+        try:
+            await early.finish(Stage.PENDING)
+        except HookRefused as refusal:
+            del self._admitting[task.id]
+            self._refused_early(task, refusal)
+        else:
+            self._admitted.put(task)
+
+    async def _admit_loop(self) -> None:
+        while True:
+            tasks = await self._admitted.take(self._config.commit_tasks_max)
+            stored = await self._store.commit_patiently(partial(self._admit, tasks))
+            for task, is_pending in zip(tasks, stored, strict=True):
+                del self._admitting[task.id]
+                early = self._early.get(task.id)
+                if early is None:
+                    continue
+                if is_pending:
+                    early.hand_over()
+                    early.enter(Stage.PENDING)
+                if not is_pending or not self._is_wanted(task.id):
+                    self._end_early(task.id)
+
+    def _admit(self, tasks: Sequence[Task], tx: Transaction) -> list[bool]:
+        """NEW → PENDING. False for a task that is not wanted any more."""
+        stored: list[bool] = []
+        for task in tasks:
+            now = tx.get(Task, task.id)
+            wanted = now is not None and now.status.state == TaskState.NEW and now.desired_state <= TaskState.RUNNING
+            stored.append(wanted)
+            if now is None or not wanted:
+                continue
+            early = self._early.get(task.id)
+            grants = (*now.grants, *(early.grants if early is not None else ()))
+            status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
+            tx.update(msgspec.structs.replace(now, status=status, grants=grants))
+        return stored
+
+    # --- PENDING: the kernel picks a node ----------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Give every group that may be placed to the kernel. Synchronous: nothing changes meanwhile."""
+        now_s = trio.current_time()
+        if now_s >= self._cool_s or self._patience.expire(now_s):
+            self._planner.blocked.clear()
+        self._planner.refresh_pools()
+        for group in [group for group in self._planner.pending if group not in self._planner.blocked]:
+            self._schedule_group(group)
+        ready_s = self._planner.ledger.next_ready_s() if self._planner.blocked else None
+        self._cool_s = math.inf if ready_s is None else ready_s
+
+    def _schedule_group(self, group: Group) -> None:
+        tasks = [
+            task
+            for task_id in self._planner.pending[group]
+            if task_id not in self._plans
+            and not self._patience.rests(task_id)
+            and (task := self._store.tasks.get(task_id)) is not None
+        ]
+        if not tasks:
+            return
+        demand = Demand.of(tasks[0])
+        masked = self._patience.masked(group)
+        decision = self._planner.index.place(demand, [task.id for task in tasks], masked=masked)
+        self._placed_s = trio.current_time()
+        for task, placed in zip(tasks, decision.placed, strict=False):
+            self._enter_scheduled(task, self._store.nodes[placed.node_id], demand, group)
+        waiting = tasks[len(decision.placed) :]
+        if waiting:
+            self._planner.blocked[group] = None
+            for task in waiting:
+                self._news.tell(task, MESSAGE_PENDING, decision.explanation)
+        log.info("scheduled", stage="PENDING", service=group[0], placed=len(decision.placed), waiting=len(waiting))
+
+    # --- SCHEDULED: hooks that need the node -------------------------------------------------------------------------
+
+    def _enter_scheduled(self, task: Task, node: Node, demand: Demand, group: Group) -> None:
+        early = self._early_run(task)
+        run = HookRun(self._node_hooks, task, self._nursery)
+        plan = Plan(task, node, demand, group, run, early, trio.current_time())
+        self._plans[task.id] = plan
+        self._some_plan.set()
+        run.enter(Stage.SCHEDULED, node)
+        log.debug("node chosen", stage="SCHEDULED", task=task.id, node=node.id)
+        if plan.waits_for():
+            self._nursery.start_soon(self._reserve, plan)
+        else:
+            self._ready.put(plan)
+
+    async def _reserve(self, plan: Plan) -> None:
+        """Wait for the hooks whose windows end at ASSIGNED, those beside scheduling too."""
+        try:
+            await plan.run.finish(Stage.ASSIGNED)
+            if plan.early is not None:
+                await plan.early.finish(Stage.ASSIGNED)
+        except HookRefused as refusal:
+            if not plan.over:
+                self._refused(plan, refusal)
+        else:
+            if not plan.over:
+                self._planner.index.settle(plan.task.id)  # The book counts its addresses now.
+                self._ready.put(plan)
+
+    def _refused(self, plan: Plan, refusal: HookRefused) -> None:
+        now_s = trio.current_time()
+        log.info("hook refused", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=str(refusal))
+        self._end_plan(plan)
+        if refusal.scope != "node":
+            self._refused_early(plan.task, refusal)
+        elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s):
+            self._news.tell(plan.task, MESSAGE_PENDING, str(refusal))
+        self._planner.blocked.pop(plan.group, None)
+        self._changes.poke()
+
+    # --- ASSIGNED: stored with its node and grants -------------------------------------------------------------------
+
+    async def _assign_loop(self) -> None:
+        while True:
+            taken = await self._ready.take(self._config.commit_tasks_max)
+            plans = [plan for plan in taken if not plan.over]
+            for plan in plans:
+                plan.committing = True
+            faults = await self._store.commit_patiently(partial(self._assign, plans))
+            for plan, fault in zip(plans, faults, strict=True):
+                if fault:
+                    log.info("plan dropped", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, reason=fault)
+                    self._end_plan(plan)
+                    self._planner.blocked.pop(plan.group, None)
+                    self._changes.poke()
+                else:
+                    self._keep_plan(plan)
+
+    def _assign(self, plans: Sequence[Plan], tx: Transaction) -> list[str]:
+        """PENDING → ASSIGNED. For each plan "" or why it does not hold any more."""
+        faults: list[str] = []
+        for plan in plans:
+            fault = self._fault(plan, tx)
+            faults.append(fault)
+            if fault:
+                continue
+            task = tx.find(Task, plan.task.id)
+            status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
+            grants = (*task.grants, *plan.grants())
+            tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
+        return faults
+
+    def _fault(self, plan: Plan, tx: Transaction) -> str:
+        """Whether what the plan was made on still holds, on the transaction's own view."""
+        task = tx.get(Task, plan.task.id)
+        if task is None or task.status.state != TaskState.PENDING or task.desired_state > TaskState.RUNNING:
+            return "the task is not wanted any more"
+        # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
+        # task replaced says so in its desired state.
+        if tx.get(Service, task.service_id) is None:
+            return "its service was removed"
+        node = tx.get(Node, plan.node.id)
+        if node is None or node.version != plan.node.version:
+            return "the node has changed"
+        for grant in plan.grants():
+            if isinstance(grant, AddressGrant):
+                for network_id in (grant.network_id, grant.pool_id):
+                    if tx.get(Network, network_id) is None:
+                        return f"network {grant.network_name} was removed"
+        return self._planner.index.feasible(plan.demand, plan.node.id, task_id=task.id)
+
+    def _keep_plan(self, plan: Plan) -> None:
+        """The plan is stored: its room and grants are the task's now."""
+        plan.over = True
+        del self._plans[plan.task.id]
+        plan.run.hand_over()
+        if plan.early is not None:
+            plan.early.hand_over()
+            self._early.pop(plan.task.id, None)
+        self._planner.index.settle(plan.task.id)
+        self._patience.forget(plan.task.id)
+        log.info("assigned", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, slot=plan.task.slot)
+
+    # --- ends without a commit ---------------------------------------------------------------------------------------
+
+    def _end_plan(self, plan: Plan) -> None:
+        """Give back what a plan holds. Hooks that need no node go on: their grants are good for the next plan."""
+        plan.over = True
+        del self._plans[plan.task.id]
+        plan.run.abandon()
+        self._planner.index.drop(plan.task.id)
+        if not self._is_wanted(plan.task.id):
+            self._end_early(plan.task.id)
+        elif plan.told:
+            self._news.tell(plan.task, MESSAGE_PENDING)
+
+    def _refused_early(self, task: Task, refusal: HookRefused) -> None:
+        """A hook refused the task wherever it goes: it rests, then all of its hooks are asked anew."""
+        self._end_early(task.id)
+        self._patience.refused_everywhere(task.id, trio.current_time())
+        self._news.tell(task, MESSAGE_PENDING, str(refusal))
+        self._changes.poke()
+
+    def _end_early(self, task_id: str) -> None:
+        early = self._early.pop(task_id, None)
+        if early is not None:
+            early.abandon()
+
+    def _drop_unwanted(self, changes: Iterable[Change]) -> None:
+        """End plans and hooks of tasks that nobody wants any more; what is being committed is left to the commit."""
+        for change in changes:
+            if change.kind != "task" or self._is_wanted(change.id):
+                continue
+            self._patience.forget(change.id)
+            plan = self._plans.get(change.id)
+            if plan is not None and not plan.committing:
+                self._end_plan(plan)
+            elif plan is None and change.id not in self._admitting:
+                self._end_early(change.id)
+
+    def _is_wanted(self, task_id: str) -> bool:
+        task = self._store.tasks.get(task_id)
+        return task is not None and task.desired_state <= TaskState.RUNNING
+
+    def _early_run(self, task: Task) -> HookRun | None:
+        """The task's hooks that need no node, started when they were not yet; None when it needs none."""
+        early = self._early.get(task.id)
+        if early is None and self._early_hooks:
+            recorded = [grant.hook for grant in task.grants]
+            hooks = [hook for hook in self._early_hooks if hook.name not in recorded and hook.applies(task)]
+            if hooks:
+                early = self._early[task.id] = HookRun(hooks, task, self._nursery)
+                early.enter(Stage.NEW)
+                if task.status.state == TaskState.PENDING:
+                    early.enter(Stage.PENDING)
+        return early
+
+    # --- when to look ------------------------------------------------------------------------------------------------
+
+    async def _look_loop(self) -> None:
+        while True:
+            self._absorb()
+            self._schedule()
+            due_s = min(self._cool_s, self._patience.next_due_s() or math.inf)
+            with trio.move_on_at(due_s):
+                await self._changes.wait()
+            if trio.current_time() - self._placed_s < self._config.debounce_gap_s:
+                await self._debounce()
+
+    def _absorb(self) -> None:
+        """Take over what changed, and let new tasks in: this is cheap and never waits."""
+        changes = self._changes.take_nowait().changes
+        self._planner.apply(changes)
+        self._drop_unwanted(changes)
+        self._enter_new()
+
+    async def _debounce(self) -> None:
+        """Right after a decision more is likely to come: wait for a short silence, so as to decide on it at once."""
+        with trio.move_on_after(self._config.debounce_max_s):
+            while True:
+                self._absorb()
+                with trio.move_on_after(self._config.debounce_gap_s) as silence:
+                    await self._changes.wait()
+                if silence.cancelled_caught:
+                    return
+
+    async def _slow_hook_loop(self) -> None:
+        """Have tasks say which hook they wait for when it takes long."""
+        while True:
+            await self._some_plan.wait()
+            await trio.sleep(SLOW_HOOK_S)
+            for plan in self._plans.values():
+                waits_for = plan.waits_for()
+                if waits_for and not plan.told and trio.current_time() >= plan.started_s + SLOW_HOOK_S:
+                    plan.told = True
+                    name = plan.node.description.hostname or plan.node.id
+                    hooks = ", ".join(waits_for)
+                    self._news.tell(plan.task, f"scheduled to node {name}, waiting for hook {hooks}")
+            if not self._plans:
+                self._some_plan = trio.Event()

@@ -1,0 +1,176 @@
+"""Keeps every service at its number of tasks: wakes, looks (`core.desire`), writes, and looks again.
+
+A look is taken on the durable state first, because most changes ask for nothing. When steps are due it is taken again inside
+the transaction, so that what is written follows from what it is written on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import msgspec
+import structlog
+import trio
+
+from beeyard.core.desire import reconcile, remove_all
+from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
+from beeyard.core.slots import Add, Situation, Steps
+from beeyard.core.states import NodeState, TaskState
+from beeyard.manager.orchestrators.task_clock import TaskClock
+from beeyard.manager.store import Change, Store, Transaction, View, Wake
+from beeyard.runtime.host import Host
+
+FENCE_LABEL = "beeyard.on-isolation"
+MESSAGE_CREATED = "created"
+MESSAGE_NEVER_PLACED = "shut down before it was assigned"
+
+log = structlog.get_logger(__name__)
+
+
+class ReplicatedOrchestrator:
+    """Staffs replicated services. `mass_failure`: why tasks of nodes that are down must not be replaced now, or ""."""
+
+    def __init__(self, host: Host, store: Store, mass_failure: Callable[[], str]) -> None:
+        self._host = host
+        self._store = store
+        self._mass_failure = mass_failure
+        self._held_back = ""
+        self._clock = TaskClock(host)
+        self._dirty: dict[str, None] = {}  # ids of services to look at
+        self._due_s: dict[str, float] = {}  # when to look at a service though nothing changed
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work until cancelled."""
+        async with self._store.subscribe("service", "task", "node") as changes:
+            self._look_at_everything()
+            task_status.started()
+            while True:
+                await self._look_at_dirty()
+                with trio.move_on_at(min(self._due_s.values(), default=math.inf)):
+                    await changes.wait()
+                self._note(changes.take_nowait())
+
+    def _look_at_everything(self) -> None:
+        for task in self._store.tasks.values():
+            self._clock.of(task)
+            self._dirty[task.service_id] = None
+        self._dirty.update(dict.fromkeys(self._store.services))
+
+    def _note(self, wake: Wake) -> None:
+        """Which services to look at after these changes and by now."""
+        for change in wake.changes:
+            if change.kind == "service":
+                self._dirty[change.id] = None
+            elif change.kind == "task":
+                self._note_task(change)
+            elif _matters(cast("Node | None", change.old), cast("Node | None", change.new)):
+                self._note_node(change.id)
+        mass_failure = self._mass_failure()
+        if mass_failure != self._held_back:
+            log.warning("replacement of tasks", held_back=mass_failure or "no more")
+            self._held_back = mass_failure
+            for node in self._store.nodes.values():
+                if node.status.state is NodeState.DOWN:
+                    self._note_node(node.id)
+        now_s = trio.current_time()
+        for service_id in [service_id for service_id, due_s in self._due_s.items() if due_s <= now_s]:
+            self._dirty[service_id] = None
+
+    def _note_task(self, change: Change) -> None:
+        """A task that only gets on with it asks for nothing, unless an update waits for that."""
+        old, new = cast("Task | None", change.old), cast("Task | None", change.new)
+        if new is None:
+            self._clock.forget(change.id)
+        else:
+            self._clock.of(new)
+        task = new or old
+        assert task is not None
+        service = self._store.services.get(task.service_id)
+        updating = service is not None and service.update_status is not None
+        if (
+            updating
+            or old is None
+            or new is None
+            or new.status.state.is_terminal
+            or old.desired_state != new.desired_state
+        ):
+            self._dirty[task.service_id] = None
+        elif new.node_id and not old.node_id:
+            # Its node may have gone down between the plan and now.
+            self._dirty[task.service_id] = None
+
+    def _note_node(self, node_id: str) -> None:
+        self._dirty.update(dict.fromkeys(task.service_id for task in self._store.tasks_of_node(node_id)))
+
+    async def _look_at_dirty(self) -> None:
+        """Look at services until none is dirty, all at once so that their writes share a group."""
+        dirty, self._dirty = self._dirty, {}
+        async with trio.open_nursery() as nursery:
+            for service_id in dirty:
+                self._due_s.pop(service_id, None)
+                steps = self._steps(service_id, self._store)
+                if steps.look_again_s is not None:
+                    self._due_s[service_id] = steps.look_again_s
+                if steps:
+                    nursery.start_soon(self._store.commit_patiently, partial(self._write, service_id))
+
+    def _steps(self, service_id: str, view: View) -> Steps:
+        tasks = view.tasks_of_service(service_id)
+        service = view.services.get(service_id)
+        if service is None:
+            return remove_all(tasks)
+        situation = Situation(
+            now_s=trio.current_time(),
+            wall_s=self._host.wall_now_s(),
+            nodes=view.nodes,
+            times=self._clock.of_all(tasks),
+            trust_down=not self._mass_failure(),
+        )
+        return reconcile(service, tasks, situation)
+
+    def _write(self, service_id: str, tx: Transaction) -> None:
+        steps = self._steps(service_id, tx)
+        service = tx.get(Service, service_id)
+        for raised in steps.raises:
+            _raise(tx, raised.task_id, raised.to)
+        if service is None:
+            return
+        for add in steps.add:
+            tx.create(self._new_task(service, add, tx.now_s))
+        if steps.update_status is not None:
+            tx.update(msgspec.structs.replace(service, update_status=steps.update_status))
+            if steps.update_status.state is UpdateState.PAUSED:
+                log.warning("update paused", service=service.spec.name, reason=steps.update_status.message)
+        log.info("staffed", service=service.spec.name, added=len(steps.add), raised=len(steps.raises))
+
+    def _new_task(self, service: Service, add: Add, now_s: float) -> Task:
+        return Task(
+            id=self._host.new_id(),
+            service_id=service.id,
+            service_name=service.spec.name,
+            slot=add.slot,
+            spec=service.spec.task,
+            spec_version=service.spec_version,
+            fence=service.spec.labels.get(FENCE_LABEL) == "fence",
+            desired_state=add.desired_state,
+            status=TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
+        )
+
+
+def _raise(tx: Transaction, task_id: str, to: TaskState) -> None:
+    """Raise a task's desired state. One that no agent has seen is shut down by that alone."""
+    task = tx.find(Task, task_id)
+    status = task.status
+    if to == TaskState.SHUTDOWN and status.state < TaskState.ASSIGNED:
+        status = TaskStatus(state=TaskState.SHUTDOWN, message=MESSAGE_NEVER_PLACED, at_s=tx.now_s)
+    tx.update(msgspec.structs.replace(task, desired_state=to, status=status))
+
+
+def _matters(old: Node | None, new: Node | None) -> bool:
+    """Whether a change of a node may end tasks on it, or let them be replaced."""
+    if old is None or new is None:
+        return True
+    return (old.status.state, old.spec.availability) != (new.status.state, new.spec.availability)

@@ -1,0 +1,54 @@
+"""When things were seen of tasks, on a clock that cannot jump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+
+from beeyard.core.model import Task
+from beeyard.core.slots import TaskTimes
+from beeyard.core.states import TaskState
+from beeyard.runtime.host import Host
+
+
+class TaskClock:
+    """Times of tasks in trio's clock. Of what happened before this manager started, the stored wall clock tells.
+
+    A wall clock that jumped in between can make such a time wrong: it counts as at most now, and delays start anew.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._times: dict[str, TaskTimes] = {}
+
+    def of(self, task: Task) -> TaskTimes:
+        """When the task was created, first seen RUNNING and first seen ended; notes what is new in it."""
+        times = self._times.get(task.id)
+        state = task.status.state
+        if times is None:
+            changed_s = self._then_s(task.updated_at_s)
+            times = TaskTimes(
+                created_s=self._then_s(task.created_at_s),
+                running_s=changed_s if state == TaskState.RUNNING else None,
+                ended_s=changed_s if state.is_terminal else None,
+            )
+        elif state == TaskState.RUNNING and times.running_s is None:
+            times = TaskTimes(times.created_s, trio.current_time(), None)
+        elif state.is_terminal and times.ended_s is None:
+            times = TaskTimes(times.created_s, times.running_s, trio.current_time())
+        else:
+            return times
+        self._times[task.id] = times
+        return times
+
+    def of_all(self, tasks: Iterable[Task]) -> dict[str, TaskTimes]:
+        """The times of several tasks by their ids."""
+        return {task.id: self.of(task) for task in tasks}
+
+    def forget(self, task_id: str) -> None:
+        """The task is gone. Idempotent."""
+        self._times.pop(task_id, None)
+
+    def _then_s(self, wall_s: float) -> float:
+        return trio.current_time() - max(0.0, self._host.wall_now_s() - wall_s)

@@ -1,0 +1,120 @@
+"""A plan, what waits for a commit, and how long refused tasks wait."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Generic, TypeVar
+
+import trio
+
+from beeyard.core.model import AnyGrant, Node, Task
+from beeyard.core.placement import Demand
+from beeyard.manager.hooks import HookRun, Stage
+from beeyard.manager.planner import Group
+
+T = TypeVar("T")
+
+# How long a node that a hook refused is kept from a task's group, and how long a task that was refused everywhere rests.
+MASK_S = 30.0
+# Refusals of single nodes, in a row, after which a task rests too.
+TRIES_MAX = 3
+
+
+@dataclasses.dataclass(eq=False)
+class Plan:
+    """A task for which a node is chosen and room is held. In memory only; ends in a commit or without a trace."""
+
+    task: Task
+    node: Node
+    demand: Demand
+    group: Group
+    run: HookRun  # hooks that need the node
+    early: HookRun | None  # hooks that began before
+    started_s: float
+    told: bool = False  # the task's message says that it waits for a hook
+    committing: bool = False  # its fate is with the store now
+    over: bool = False
+
+    def waits_for(self) -> list[str]:
+        """Names of the hooks that keep it from being stored."""
+        early = self.early.waits_for(Stage.ASSIGNED) if self.early is not None else []
+        return [*early, *self.run.waits_for(Stage.ASSIGNED)]
+
+    def grants(self) -> tuple[AnyGrant, ...]:
+        """What is to be stored with the task."""
+        return (*(self.early.grants if self.early is not None else ()), *self.run.grants)
+
+
+class Queue(Generic[T]):
+    """What waits to be committed, taken in batches."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._some = trio.Event()
+
+    def put(self, item: T) -> None:
+        """Add one at the end."""
+        self._items.append(item)
+        self._some.set()
+
+    async def take(self, n_max: int) -> list[T]:
+        """Wait for at least one, and for others that come in the same turn of the loop."""
+        await self._some.wait()
+        await trio.lowlevel.checkpoint()
+        items = [self._items.popleft() for _ in range(min(n_max, len(self._items)))]
+        if not self._items:
+            self._some = trio.Event()
+        return items
+
+
+class Patience:
+    """Which nodes are masked for which groups, and which tasks rest, until when. Times are of trio's clock."""
+
+    def __init__(self) -> None:
+        self._masks: dict[Group, dict[str, float]] = {}
+        self._rests: dict[str, float] = {}
+        self._tries: dict[str, int] = {}
+
+    def refused_by_node(self, task_id: str, group: Group, node_id: str, now_s: float) -> bool:
+        """Mask a node for a group; True when this was one refusal too many, and the task rests."""
+        self._masks.setdefault(group, {})[node_id] = now_s + MASK_S
+        self._tries[task_id] = self._tries.get(task_id, 0) + 1
+        if self._tries[task_id] < TRIES_MAX:
+            return False
+        self.refused_everywhere(task_id, now_s)
+        return True
+
+    def refused_everywhere(self, task_id: str, now_s: float) -> None:
+        """Let a task rest."""
+        self._tries.pop(task_id, None)
+        self._rests[task_id] = now_s + MASK_S
+
+    def forget(self, task_id: str) -> None:
+        """The task was placed or is gone."""
+        self._tries.pop(task_id, None)
+        self._rests.pop(task_id, None)
+
+    def masked(self, group: Group) -> list[str]:
+        """Nodes that a group must not be given now."""
+        return list(self._masks.get(group, ()))
+
+    def rests(self, task_id: str) -> bool:
+        """Whether a task is not to be tried now."""
+        return task_id in self._rests
+
+    def expire(self, now_s: float) -> bool:
+        """End what is due; True when something was, so that trying again makes sense."""
+        n_before = len(self._rests) + sum(map(len, self._masks.values()))
+        self._rests = {task_id: until_s for task_id, until_s in self._rests.items() if until_s > now_s}
+        masks = {
+            group: {node_id: until_s for node_id, until_s in nodes.items() if until_s > now_s}
+            for group, nodes in self._masks.items()
+        }
+        self._masks = {group: nodes for group, nodes in masks.items() if nodes}
+        return len(self._rests) + sum(map(len, self._masks.values())) < n_before
+
+    def next_due_s(self) -> float | None:
+        """When the next mask or rest ends."""
+        masks = (until_s for nodes in self._masks.values() for until_s in nodes.values())
+        return min((*self._rests.values(), *masks), default=None)

@@ -1,0 +1,149 @@
+"""Keeps what decisions are made on in line with the store: the placement index, the book of addresses, the tasks that wait.
+
+Theory of operation
+-------------------
+`load` builds all of it from the store; from then on `apply` takes each durable change once. Both look only at what *is*, so a
+change that comes twice, or coalesced with others, does no harm. A task's room and grants are held until its end was
+*observed*: `Task.holds_room`. What plans in memory hold is put into the index by whoever makes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+import structlog
+
+from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Task
+from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
+from beeyard.core.states import TaskState
+from beeyard.manager.hooks import Hook, release_grants
+from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.store import Change, View
+
+log = structlog.get_logger(__name__)
+
+Group = tuple[str, int]  # (service id, spec version): tasks that are decided on together
+
+
+class Planner:
+    """The manager's view for placing tasks. `hooks` are needed to give back what ended tasks held."""
+
+    def __init__(self, view: View, ledger: AddressLedger) -> None:
+        self.index = PlacementIndex()
+        self.ledger = ledger
+        self.hooks: Sequence[Hook] = ()
+        # Tasks by where they stand on their way to a node; dicts for their order.
+        self.new: dict[str, None] = {}
+        self.pending: dict[Group, dict[str, None]] = {}
+        # Groups of which some task found no place, until something happens that may change that.
+        self.blocked: dict[Group, None] = {}
+        # Asked before a task's room is given back: a plan in memory may hold it.
+        self.has_plan: Callable[[str], bool] = lambda task_id: False
+        self._view = view
+        self._network_ids: list[str] = []
+
+    def load(self, wall_now_s: float) -> None:
+        """Build everything from the store, recorded grants first."""
+        self.ledger.load(self._view, wall_now_s)
+        for node in self._view.nodes.values():
+            self.index.set_node(node)
+        self._networks_changed()
+        for task in self._view.tasks.values():
+            self._sort_task(task)
+            if task.holds_room:
+                self.index.hold(task.id, Demand.of(task), task.node_id)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Take over durable changes."""
+        networks = False
+        for change in changes:
+            if change.kind == "task":
+                self._task_changed(cast("Task | None", change.old), cast("Task | None", change.new))
+            elif change.kind == "node":
+                self._node_changed(change.id, cast("Node | None", change.new))
+            elif change.kind == "network":
+                networks = True
+        if networks:
+            self.ledger.set_networks(self._view.networks.values())
+            self._networks_changed()
+
+    def refresh_pools(self) -> None:
+        """Tell the index how many addresses each pool can give now. Before each round of placing."""
+        for pool_id, free in self.ledger.free():
+            self.index.set_pool_free(pool_id, free)
+
+    def _node_changed(self, node_id: str, node: Node | None) -> None:
+        if node is None:
+            self.index.remove_node(node_id)
+            self.ledger.remove_node(node_id)
+        else:
+            self.index.set_node(node)
+            self.ledger.set_node(node)
+        self.blocked.clear()
+
+    def _networks_changed(self) -> None:
+        # The predefined network needs no pool and is not stored.
+        self.index.set_network(HOST_NETWORK_ID, "host", (), name=HOST_NETWORK_NAME)
+        usable = [network for network in self.ledger.networks() if not network.config_only]
+        for network_id in self._network_ids:
+            if self.ledger.network(network_id) is None and network_id != HOST_NETWORK_ID:
+                self.index.remove_network(network_id)
+        self._network_ids = [network.id for network in usable]
+        for network in usable:
+            columns = [
+                PoolColumn(
+                    pool_id=pool.pool_id,
+                    name=pool.name,
+                    parent=pool.parent,
+                    nodes=pool.nodes,
+                    free=usage.free,
+                )
+                for pool in self.ledger.pools(network.id)
+                if (usage := self.ledger.usage(pool.pool_id)) is not None
+            ]
+            self.index.set_network(network.id, network.driver, columns, name=network.name)
+        self.blocked.clear()
+
+    def _task_changed(self, old: Task | None, new: Task | None) -> None:
+        if new is not None:
+            self._sort_task(new)
+            if new.holds_room and (old is None or not old.holds_room):
+                self.index.hold(new.id, Demand.of(new), new.node_id)
+            if new.status.state.is_terminal:
+                self._ended(new)
+        elif old is not None:
+            self._unsort_task(old)
+            if old.holds_room:
+                log.error("task deleted before its end was observed", task=old.id, state=old.status.state.name)
+            self._ended(old)
+
+    def _ended(self, task: Task) -> None:
+        """Give back the room and the grants of a task that is over. Idempotent."""
+        if not self.has_plan(task.id):
+            self.index.drop(task.id)
+        release_grants(self.hooks, task.grants, used=True)
+        self.blocked.clear()
+
+    def _sort_task(self, task: Task) -> None:
+        """Put a task where it waits; one that is there already keeps its turn."""
+        if task.status.state >= TaskState.ASSIGNED or task.desired_state > TaskState.RUNNING:
+            self._unsort_task(task)
+        elif task.status.state == TaskState.NEW:
+            self.new.setdefault(task.id)
+        elif task.id not in (group := self.pending.setdefault(_group_of(task), {})):
+            self._unsort_task(task)
+            self.pending.setdefault(_group_of(task), group)[task.id] = None
+            self.blocked.pop(_group_of(task), None)
+
+    def _unsort_task(self, task: Task) -> None:
+        self.new.pop(task.id, None)
+        tasks = self.pending.get(_group_of(task))
+        if tasks is not None:
+            tasks.pop(task.id, None)
+            if not tasks:
+                del self.pending[_group_of(task)]
+
+
+def _group_of(task: Task) -> Group:
+    return task.service_id, task.spec_version
