@@ -31,13 +31,14 @@ class AssignmentBook:
         self._node_id = node_id
         self._number = 0
         self._sent: dict[str, AssignedTask] = {}
+        self._fenced: dict[str, None] = {}  # those of `_sent` with the short lease
         self._touched: dict[str, None] = {}  # a dict for its order
         self._complete_due = True
 
     @property
     def shortest_lease_s(self) -> float:
         """The shortest lease of the tasks that the agent was told to run."""
-        return min((task.lease_s for task in self._sent.values()), default=LEASE_S)
+        return FENCED_LEASE_S if self._fenced else LEASE_S
 
     def touch(self, task_id: str) -> None:
         """Something about a task of this node changed."""
@@ -57,6 +58,7 @@ class AssignmentBook:
         for task_id in touched:
             task = self._store.tasks.get(task_id)
             if task is None or task.node_id != self._node_id:
+                self._fenced.pop(task_id, None)
                 if self._sent.pop(task_id, None) is not None:
                     removed.append(task_id)
             elif (assigned := self._news(task)) is not None:
@@ -73,10 +75,10 @@ class AssignmentBook:
         )
 
     def _take_complete(self) -> Assignments:
-        before, self._sent = self._sent, {}
+        before, self._sent, self._fenced = self._sent, {}, {}
         for task in self._store.tasks_of_node(self._node_id):
             if task.status.state >= TaskState.ASSIGNED:
-                self._sent[task.id] = assigned_task(task, self._store.services, before.get(task.id))
+                self._keep(assigned_task(task, self._store.services, before.get(task.id)))
         self._complete_due = False
         self._number += 1
         return Assignments(complete=True, applies_to=0, results_in=self._number, tasks=tuple(self._sent.values()))
@@ -88,7 +90,12 @@ class AssignmentBook:
         before = self._sent.get(task.id)
         if before is not None and before.desired_state is task.desired_state and before.grants == task.grants:
             return None  # Nothing else of a task ever changes.
-        self._sent[task.id] = assigned = assigned_task(task, self._store.services, before)
+        return self._keep(assigned_task(task, self._store.services, before))
+
+    def _keep(self, assigned: AssignedTask) -> AssignedTask:
+        self._sent[assigned.id] = assigned
+        if assigned.fence:
+            self._fenced[assigned.id] = None
         return assigned
 
 

@@ -7,6 +7,7 @@ that reads slowly costs no more memory than one that reads fast; one that does n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -18,6 +19,8 @@ from beeyard.runtime.frames import FrameStream
 
 # 10 ms: below what a user notices; a service's tasks for one node arrive within it and go as one message.
 WINDOW_S = 0.010
+# 50 ms: nobody waits for an acknowledgement, so it rides on what else there is to say; under load that halves the writes.
+ACK_WINDOW_S = 0.050
 # An agent that reads nothing for so long is as good as gone; equal to three heartbeats.
 WRITE_TIMEOUT_S = 15.0
 # For the last words to an agent that may not be listening.
@@ -37,10 +40,11 @@ class Session:
         self._book = book
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
+        self._waiting = trio.CancelScope()  # of the writer while it has nothing to say
         self.refused: Refused | None = None  # why this manager ends it
         self._identity: IdentityReply | None = None
         self._acked = 0
-        self._ack_due = False
+        self._ack_at_s = math.inf  # when it is to be said at the latest
         self._heartbeat = 0  # the last one, and when it came
         self._heartbeat_s: float | None = None
         self._renewed_s: float | None = None  # when the heartbeat came that leases are counted from
@@ -71,8 +75,8 @@ class Session:
     def acknowledge(self, number: int) -> None:
         """Every report up to this number is durable."""
         self._acked = max(self._acked, number)
-        self._ack_due = True
-        self._wake.set()
+        if self._ack_at_s == math.inf:
+            self._ack_at_s = self._waiting.deadline = trio.current_time() + ACK_WINDOW_S
 
     def identify(self, reply: IdentityReply) -> None:
         """The agent's certificate was renewed."""
@@ -126,9 +130,10 @@ class Session:
         first = self._book.take()
         await self._send([welcome] if first is None else [welcome, first])
         while True:
-            await self._wake.wait()
-            if self.refused is None:
-                await trio.sleep(WINDOW_S)
+            with trio.CancelScope(deadline=self._ack_at_s) as self._waiting:
+                await self._wake.wait()
+                if self.refused is None:
+                    await trio.sleep(WINDOW_S)
             self._wake = trio.Event()
             await self._send(self._collect())
             if self.refused is not None:
@@ -146,8 +151,8 @@ class Session:
         if self.refused is not None:
             return [self.refused]
         messages: list[object] = []
-        if self._ack_due:
-            self._ack_due = False
+        if self._ack_at_s < math.inf:
+            self._ack_at_s = math.inf
             messages.append(StatusAck(number=self._acked))
         shortest_before_s = self._book.shortest_lease_s
         assignments = self._book.take()
