@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from beeyard.agent.executors.process.controller import ProcessController
-from tests.support.executor_conformance import RUNS, a_task, started
+from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
 pytestmark = pytest.mark.netns

@@ -10,7 +10,7 @@ import trio
 
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, Limits
-from tests.support.executor_conformance import RUNS, a_task, started
+from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
 pytestmark = pytest.mark.netns

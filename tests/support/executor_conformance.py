@@ -9,84 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
-import msgspec
 import pytest
 import trio
 
 from beeyard.core.errors import ExecutorError
-from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
-from beeyard.core.states import TaskState
-from beeyard.core.wire import AssignedTask
-from beeyard.runtime.host import Controller, Executor, ExitStatus
-
-EXITS_3 = "exits 3"
-RUNS = "runs until SIGTERM"
-IGNORES_TERM = "runs on after SIGTERM"
-MISSING = "no such program"
-
-
-class Machine(Protocol):
-    """A machine under test."""
-
-    @property
-    def executor(self) -> Executor:
-        """Of the agent's current life."""
-
-    def command(self, kind: str) -> tuple[str, ...]:
-        """A command of one of the kinds above."""
-
-    async def until_ready(self, controller: Controller) -> None:
-        """Wait until a started command has done what makes it of its kind."""
-
-    async def restart_agent(self) -> None:
-        """The agent dies without warning and a new one has an executor of its own."""
-
-    async def kill_shim(self, task_id: str) -> None:
-        """Whoever holds the task is killed the hard way."""
-
-    async def add_link(self, controller: Controller) -> None:
-        """Put a link that is up into the task's namespace."""
-
-    async def links_up(self, controller: Controller) -> list[str]:
-        """Names of the links that are up in the task's namespace, except loopback."""
-
-    async def leftovers(self) -> list[str]:
-        """All that exists on the machine because of tasks, settled: empty when none is left."""
-
-
-def a_task(
-    machine: Machine,
-    kind: str = RUNS,
-    *,
-    task_id: str = "t" * 25,
-    lease_s: float = 3600.0,
-    fence: bool = False,
-    stop_grace_s: float = 5.0,
-    **spec: object,
-) -> AssignedTask:
-    """A task of the given kind, as the manager assigns it."""
-    made = TaskSpec(image="host", command=machine.command(kind), stop_grace_s=stop_grace_s)
-    return AssignedTask(
-        id=task_id,
-        service_id="s" * 25,
-        service_name="web",
-        slot=1,
-        spec=msgspec.structs.replace(made, **spec),
-        desired_state=TaskState.RUNNING,
-        lease_s=lease_s,
-        fence=fence,
-    )
-
-
-async def started(machine: Machine, task: AssignedTask) -> Controller:
-    """A controller whose command runs."""
-    controller = await machine.executor.create(task)
-    await controller.prepare()
-    await controller.start()
-    await machine.until_ready(controller)
-    return controller
+from beeyard.core.model import HOST_NETWORK_ID
+from beeyard.runtime.host import ExitStatus
+from tests.support import executor_survival as survival
+from tests.support.executor_machine import EXITS_3, IGNORES_TERM, MISSING, RUNS, Machine, a_task, started
 
 
 async def check_phases_come_in_order(machine: Machine) -> None:
@@ -234,112 +165,6 @@ async def check_the_host_network_is_left_alone(machine: Machine) -> None:
     await controller.remove()
 
 
-async def check_tasks_outlive_the_agent(machine: Machine) -> None:
-    """After a crash of the agent its tasks run on, and the next agent finds them in their phases."""
-    running = await started(machine, a_task(machine, task_id="a" * 25))
-    ended = await started(machine, a_task(machine, EXITS_3, task_id="b" * 25))
-    await ended.wait()
-    prepared = await machine.executor.create(a_task(machine, task_id="c" * 25))
-    await prepared.prepare()
-    pid, netns = running.pid, running.netns
-    await machine.restart_agent()
-    found = {c.task_id: c for c in await machine.executor.recover()}
-    assert {i: c.phase for i, c in found.items()} == {"a" * 25: "started", "b" * 25: "exited", "c" * 25: "prepared"}
-    assert (pid, netns) == (found["a" * 25].pid, found["a" * 25].netns)
-    assert ExitStatus(code=3) == await found["b" * 25].wait()
-    await found["c" * 25].start()
-    for controller in found.values():
-        await controller.stop()
-        await controller.remove()
-    assert await machine.leftovers() == []
-    assert await machine.executor.recover() == []
-
-
-async def check_an_exit_while_the_agent_is_away_is_kept(machine: Machine) -> None:
-    """An agent that was away learns how its task ended."""
-    await started(machine, a_task(machine, EXITS_3))
-    await machine.restart_agent()
-    await trio.sleep(0.3)
-    (controller,) = await machine.executor.recover()
-    assert ExitStatus(code=3) == await controller.wait()
-    await controller.remove()
-    assert await machine.leftovers() == []
-
-
-async def check_a_killed_shim_ends_its_task(machine: Machine) -> None:
-    """Without its shim a task does not run on, its links go, and the status says why."""
-    controller = await machine.executor.create(a_task(machine))
-    await controller.prepare()
-    await machine.add_link(controller)
-    await controller.start()
-    await machine.kill_shim(controller.task_id)
-    status = await controller.wait()
-    assert status.code == 128 + 9
-    assert "shim" in status.reason
-    assert await machine.links_up(controller) == []
-    assert status == await controller.stop()
-    await controller.remove()
-    assert await machine.leftovers() == []
-
-
-async def check_a_shim_killed_while_the_agent_is_away(machine: Machine) -> None:
-    """The next agent finds a task whose shim is gone as ended, with the reason, and can clean up."""
-    await started(machine, a_task(machine))
-    await machine.kill_shim("t" * 25)
-    await machine.restart_agent()
-    (controller,) = await machine.executor.recover()
-    assert controller.phase == "exited"
-    status = await controller.wait()
-    assert "shim" in status.reason
-    await controller.remove()
-    assert await machine.leftovers() == []
-
-
-async def check_a_lapsed_lease_takes_the_links_down(machine: Machine) -> None:
-    """Without renewal the links go down, the process runs on; a later renewal does not bring them back."""
-    controller = await machine.executor.create(a_task(machine, lease_s=0.4))
-    await controller.prepare()
-    await machine.add_link(controller)
-    await controller.start()
-    assert len(await machine.links_up(controller)) == 1
-    await trio.sleep(0.8)
-    assert await machine.links_up(controller) == []
-    assert controller.phase == "started"
-    await controller.renew_lease(3600)
-    assert await machine.links_up(controller) == []
-    await controller.stop()
-    await controller.remove()
-
-
-async def check_a_renewed_lease_keeps_the_links(machine: Machine) -> None:
-    """A renewal counts from now, also without an agent, and may shorten the lease."""
-    controller = await machine.executor.create(a_task(machine, lease_s=0.6))
-    await controller.prepare()
-    await machine.add_link(controller)
-    await controller.renew_lease(3600)
-    await controller.start()
-    await trio.sleep(0.9)
-    assert len(await machine.links_up(controller)) == 1
-    await controller.renew_lease(0.3)
-    await machine.restart_agent()
-    await trio.sleep(0.7)
-    (controller,) = await machine.executor.recover()
-    assert await machine.links_up(controller) == []
-    await controller.stop()
-    await controller.remove()
-
-
-async def check_a_fenced_task_stops_with_its_lease(machine: Machine) -> None:
-    """`fence`: when the lease lapses the task stops too, and says why."""
-    controller = await started(machine, a_task(machine, lease_s=0.3, fence=True))
-    with trio.fail_after(5):
-        status = await controller.wait()
-    assert status.signal == 15
-    assert "no word from a manager" in status.reason
-    await controller.remove()
-    assert await machine.leftovers() == []
-
-
 async def check_remove_ends_a_running_task(machine: Machine) -> None:
     """Removing needs no stop before it."""
     controller = await started(machine, a_task(machine, IGNORES_TERM, stop_grace_s=math.inf))
@@ -397,13 +222,13 @@ CHECKS: tuple[Check, ...] = (
     check_a_missing_command_is_named,
     check_an_unknown_stop_signal_is_refused,
     check_the_host_network_is_left_alone,
-    check_tasks_outlive_the_agent,
-    check_an_exit_while_the_agent_is_away_is_kept,
-    check_a_killed_shim_ends_its_task,
-    check_a_shim_killed_while_the_agent_is_away,
-    check_a_lapsed_lease_takes_the_links_down,
-    check_a_renewed_lease_keeps_the_links,
-    check_a_fenced_task_stops_with_its_lease,
+    survival.check_tasks_outlive_the_agent,
+    survival.check_an_exit_while_the_agent_is_away_is_kept,
+    survival.check_a_killed_shim_ends_its_task,
+    survival.check_a_shim_killed_while_the_agent_is_away,
+    survival.check_a_lapsed_lease_takes_the_links_down,
+    survival.check_a_renewed_lease_keeps_the_links,
+    survival.check_a_fenced_task_stops_with_its_lease,
     check_remove_ends_a_running_task,
     check_a_cancelled_prepare_leaves_nothing,
     check_a_cancelled_wait_changes_nothing,

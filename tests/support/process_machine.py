@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from beeyard.agent import cgroups
-from beeyard.agent.executors.process import remains
+from beeyard.agent.executors.process import cgroups, remains
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.core.model import Limits
 from beeyard.runtime.host import Controller, ExitStatus
-from tests.support.executor_conformance import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
+from tests.support.executor_machine import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
 
 COMMANDS = {
     EXITS_3: ("sh", "-c", "echo ready; sleep 0.05; exit 3"),

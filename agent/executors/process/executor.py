@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 import trio
 
-from beeyard.agent import cgroups
+from beeyard.agent.executors.process import cgroups
 from beeyard.agent.executors.process.controller import ProcessController
 from beeyard.agent.executors.process.order import TASK_FILE, Order, Places
 from beeyard.agent.executors.process.zygote_client import Zygote

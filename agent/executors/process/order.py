@@ -6,7 +6,7 @@ import json
 import os
 from typing import NamedTuple
 
-from beeyard.agent.cgroups import Hierarchy, Limits, TaskCgroup, at, here
+from beeyard.agent.executors.process.cgroups import Hierarchy, Limits, TaskCgroup, at, here
 
 SHIM_TITLE = "beeyard-shim"
 ZYGOTE_TITLE = "beeyard-zygote"

@@ -12,8 +12,8 @@ import os
 import signal
 import traceback
 
-from beeyard.agent.cgroups import TaskCgroup
 from beeyard.agent.executors.process import kernel, launch, view
+from beeyard.agent.executors.process.cgroups import TaskCgroup
 from beeyard.agent.executors.process.order import Exit, Order, reason_of
 from beeyard.agent.executors.process.output import Output
 

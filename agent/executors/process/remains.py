@@ -12,8 +12,7 @@ import signal
 import socket
 import time
 
-from beeyard.agent import cgroups
-from beeyard.agent.executors.process import kernel
+from beeyard.agent.executors.process import cgroups, kernel
 from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Places, load_exit, save_exit
 
 # 5 s: killed processes end within milliseconds; one that waits for a dead disk does not end at all.

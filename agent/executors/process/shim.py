@@ -33,8 +33,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from beeyard.agent import cgroups
-from beeyard.agent.executors.process import kernel, launch, remains
+from beeyard.agent.executors.process import cgroups, kernel, launch, remains
 from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Order, reason_of, save_exit
 from beeyard.agent.executors.process.peer import Peer
 from beeyard.agent.executors.process.program import Program

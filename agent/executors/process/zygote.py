@@ -16,8 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-from beeyard.agent import cgroups
-from beeyard.agent.executors.process import kernel, launch, remains, shim
+from beeyard.agent.executors.process import cgroups, kernel, launch, remains, shim
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
 
 SOCKET_FD = 3

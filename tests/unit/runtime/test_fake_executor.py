@@ -13,7 +13,8 @@ from beeyard.core.errors import ExecutorError
 from beeyard.core.wire import AssignedTask
 from beeyard.runtime.fake_executor import Behaviour, FakeExecutor
 from beeyard.runtime.host import Controller, ExitStatus
-from tests.support.executor_conformance import CHECKS, EXITS_3, IGNORES_TERM, MISSING, RUNS, Check, a_task
+from tests.support.executor_conformance import CHECKS, Check
+from tests.support.executor_machine import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
 
 
 class NamespaceTable:

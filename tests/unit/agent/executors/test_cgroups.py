@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from beeyard.agent.cgroups import Hierarchy, Limits, TaskCgroup, at, children, detect, one_per_controller, remove_parent
+from beeyard.agent.executors.process.cgroups import (
+    Hierarchy,
+    Limits,
+    TaskCgroup,
+    at,
+    children,
+    detect,
+    one_per_controller,
+    remove_parent,
+)
 
 V1 = """\
 23 27 0:22 / /sys rw,relatime - sysfs sysfs rw
