@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ import pytest
 import trio
 
 from beeyard.netdrivers import attach, codec, detach
+from beeyard.runtime.host import RequestRefused
 from beeyard.runtime.real_netlink import RealNetlink
 from tests.support.driver_conformance import CASES, KernelWorld
 from tests.support.grants import a_grant
@@ -123,6 +125,43 @@ async def test_a_dropped_namespace_goes_with_its_link_when_nobody_uses_it():
         with trio.fail_after(5):
             while await lan.arp("10.9.0.10"):
                 pass  # each question waits for its answer
+
+
+async def test_router_advertisements_give_a_task_no_address():
+    """A router on the LAN offers a prefix: the host's own link takes it, a task's does not."""
+    with contextlib.closing(Lan()) as lan:
+        host = lan.add_host(2)
+        netns = lan.create_netns()
+        with inside(host), contextlib.closing(RealNetlink()) as netlink:
+            await attach(netlink, netns, a_grant("10.9.0.10/24", "fd00:9::10/64"), "eth0")
+            with trio.fail_after(10):
+                while "fd00:5:" not in ip(f"-n {os.path.basename(host)} addr show dev eth0"):
+                    lan.advertise("fd00:5::")
+                    await trio.sleep(0.1)
+            shown = ip(f"-n {os.path.basename(netns)} addr show dev eth0")
+            assert [line.split()[1] for line in shown.splitlines() if "inet" in line] == [
+                "10.9.0.10/24",
+                "fd00:9::10/64",
+            ]
+            assert "proto ra" not in ip(f"-n {os.path.basename(netns)} -6 route")
+
+
+async def test_doomed_macvlan_tells_free_from_taken_and_leaves_the_parent_free():
+    """EINVAL on a free link, which can be given to a bridge afterwards; EBUSY on the bridge's port."""
+    with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)), contextlib.closing(RealNetlink()) as netlink:
+        ip("link add br1 type bridge")
+        (parent,) = codec.read_links(await netlink.request(codec.get_link(name="eth0")))
+        before = ip("link show")
+        assert await _errno_of(netlink, codec.doomed_macvlan(parent.index)) == errno.EINVAL
+        assert ip("link show") == before
+        ip("link set eth0 master br1")
+        assert await _errno_of(netlink, codec.doomed_macvlan(parent.index)) == errno.EBUSY
+
+
+async def _errno_of(netlink: RealNetlink, request: bytes) -> int | None:
+    with pytest.raises(RequestRefused) as caught:
+        await netlink.request(request)
+    return caught.value.errno
 
 
 async def _echo(client_netns: str, server_netns: str, address: str) -> bytes:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 import trio
 
+from beeyard.netdrivers.announce import internet_checksum
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _ETH_P_ALL, _ETH_P_ARP = 0x0003, 0x0806
@@ -131,6 +133,18 @@ class Lan:
                     return False
                 return True
         return False
+
+    def advertise(self, prefix: str) -> None:
+        """Send one router advertisement that offers a /64 for addresses of the receivers' own making."""
+        sender, everyone = (socket.inet_pton(socket.AF_INET6, a) for a in ("fe80::1", "ff02::1"))
+        # Source: RFC 4861, section 4.2, with the option of 4.6.2: on-link and autonomous, valid for an hour.
+        option = struct.pack("!BBBBIII", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(socket.AF_INET6, prefix)
+        body = struct.pack("!BBHII", 64, 0, 1800, 0, 0) + option
+        pseudo_header = sender + everyone + struct.pack("!II", 4 + len(body), 58)
+        checksum = internet_checksum(pseudo_header + b"\x86\0\0\0" + body)
+        icmp = struct.pack("!BBH", 134, 0, checksum) + body
+        packet = struct.pack("!IHBB", 6 << 28, len(icmp), 58, 255) + sender + everyone + icmp
+        self._ear.send(bytes.fromhex("333300000001") + b"\x02\0\0\0\0\x99" + b"\x86\xdd" + packet)
 
     def close(self) -> None:
         """Take everything away."""

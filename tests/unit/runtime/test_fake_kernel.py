@@ -141,6 +141,6 @@ async def test_send_frame_from_a_link_that_is_down_or_missing_is_refused():
     kernel, netns = await a_kernel_with_a_task()
     kernel.links_down(netns)
     for interface, code in (("eth0", errno.ENETDOWN), ("eth1", errno.ENODEV)):
-        with pytest.raises(OSError, match="down|device") as caught:
+        with pytest.raises(OSError, match=r"down|device") as caught:
             await kernel.send_frame(netns, interface, bytes(60))
         assert caught.value.errno == code
