@@ -74,7 +74,7 @@ class Fields:
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidSpec(self.name_of(name), f"it must be an integer, not {value!r:.40}")
         if not minimum <= value <= INT64_MAX:
-            raise InvalidSpec(self.name_of(name), f"{value} is not between {minimum} and 2^63-1")
+            raise InvalidSpec(self.name_of(name), f"{str(value)[:40]} is not between {minimum} and 2^63-1")
         return value
 
     def duration_s(self, name: str, default: float = 0.0) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -218,3 +219,23 @@ async def test_an_application_hears_that_the_client_left() -> None:
             await client.stream.aclose()
         await trio.testing.wait_all_tasks_blocked()
         assert served.server.n_connections == 0
+
+
+async def test_no_bytes_harm_the_server(autojump_clock: trio.testing.MockClock) -> None:
+    """Cut, changed and repeated requests: each connection ends or is answered, and the next client is served."""
+    rng = random.Random(7)
+    whole = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with a_server() as served:
+        for _ in range(100):
+            raw = bytearray(whole)
+            for _ in range(rng.randrange(1, 6)):
+                raw[rng.randrange(len(raw))] = rng.randrange(256)
+            client = served.connect()
+            await client.stream.send_all(bytes(raw[: rng.randrange(1, len(raw) + 1)]))
+            with trio.move_on_after(300):
+                while await client.stream.receive_some():
+                    pass
+            await client.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert served.server.n_connections == 0
+        assert (await served.connect().request("GET", "/a")).status == 200
