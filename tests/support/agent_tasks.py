@@ -1,0 +1,60 @@
+"""Builders of what an agent is told."""
+
+from __future__ import annotations
+
+from beeyard.core.model import AddressGrant, Resources, TaskSpec
+from beeyard.core.states import TaskState
+from beeyard.core.wire import AssignedTask
+
+
+def a_grant(address: str = "10.77.0.64/24", *, network: str = "lan", gateway: str = "10.77.0.1") -> AddressGrant:
+    """A macvlan address on eth0 of the host."""
+    return AddressGrant(
+        id=f"grant-{address}",
+        hook="address",
+        network_id=f"{network}-id",
+        network_name=network,
+        pool_id="pool1",
+        pool_name="lan-r1",
+        segment="s1",
+        driver="macvlan",
+        parent="eth0",
+        addresses=(address,),
+        gateways=(gateway,),
+    )
+
+
+def an_assigned(
+    task_id: str = "t1",
+    *,
+    address: str = "",
+    slot: int = 1,
+    service: str = "web",
+    image: str = "host",
+    desired: TaskState = TaskState.RUNNING,
+    state: TaskState = TaskState.ASSIGNED,
+    cpu_nano: int = 0,
+    memory_bytes: int = 0,
+    lease_s: float = 86400.0,
+    fence: bool = False,
+    stop_grace_s: float = 10.0,
+) -> AssignedTask:
+    """An assignment of a task that runs `sleep`; with `address` it is attached to network `lan`."""
+    return AssignedTask(
+        id=task_id,
+        service_id=f"{service}-id",
+        service_name=service,
+        slot=slot,
+        spec=TaskSpec(
+            image=image,
+            args=("sleep", "inf"),
+            network_ids=("lan-id",) if address else (),
+            reservations=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
+            stop_grace_s=stop_grace_s,
+        ),
+        desired_state=desired,
+        grants=(a_grant(address),) if address else (),
+        state=state,
+        lease_s=lease_s,
+        fence=fence,
+    )
