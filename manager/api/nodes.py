@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from beeyard.core.model import Node
+from beeyard.core.model import Node, NodeDescription, NodeStatus
 from beeyard.manager.api.call import Call, Reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_node import read_node_spec, show_node, shown_role
@@ -41,8 +41,19 @@ async def node_list(context: Context, call: Call) -> Reply:
 
 
 async def node_inspect(context: Context, call: Call) -> Reply:
-    node = find_node(context.store, call.path("id"))
+    wanted = call.path("id")
+    if wanted == context.cluster.manager_node_id and wanted not in context.store.nodes:
+        node = _manager_without_agent(context)
+    else:
+        node = find_node(context.store, wanted)
     return Reply(show_node(node, context.cluster, context.manager_address))
+
+
+def _manager_without_agent(context: Context) -> Node:
+    """The manager's own host before its agent has joined: `docker swarm join-token` asks for its address."""
+    status = NodeStatus(message="no agent of the manager's own host has joined")
+    description = NodeDescription(hostname=context.host.hostname)
+    return Node(id=context.cluster.manager_node_id, description=description, status=status)
 
 
 async def node_update(context: Context, call: Call) -> Reply:

@@ -96,6 +96,16 @@ async def test_the_manager_is_not_removed_even_by_force() -> None:
         assert (reply.status, reply.message) == (400, "node n1 is a cluster manager and cannot be removed")
 
 
+async def test_a_manager_whose_own_host_has_no_agent_still_tells_its_address() -> None:
+    """`docker swarm join-token` prints it; the list of nodes holds members only."""
+    async with an_api() as api:
+        assert await api.get("/nodes") == []
+        node_id = (await api.get("/info"))["Swarm"]["NodeID"]
+        shown = await api.get(f"/nodes/{node_id}")
+        assert (shown["ManagerStatus"]["Addr"], shown["Status"]["State"]) == ("10.99.0.1:2377", "unknown")
+        assert (await api.call("DELETE", f"/nodes/{node_id}")).status == 404
+
+
 async def test_init_and_join_answer_as_on_a_running_manager() -> None:
     async with an_api() as api:
         for path in ("/swarm/init", "/swarm/join"):
