@@ -90,6 +90,11 @@ class Lifecycle:
                 task_status.started()
                 await self._look_loop()
 
+    def waiting_for(self, task_id: str) -> str:
+        """What keeps a planned task from being stored, such as "planned on node yard2, waiting for hook address"."""
+        plan = self._plans.get(task_id)
+        return "" if plan is None else plan.sentence()
+
     # --- NEW: hooks that must finish before scheduling ---------------------------------------------------------------
 
     def _enter_new(self) -> None:
@@ -374,8 +379,6 @@ class Lifecycle:
                 waits_for = plan.waits_for()
                 if waits_for and not plan.told and trio.current_time() >= plan.started_s + SLOW_HOOK_S:
                     plan.told = True
-                    name = plan.node.description.hostname or plan.node.id
-                    hooks = ", ".join(waits_for)
-                    self._news.tell(plan.task, f"scheduled to node {name}, waiting for hook {hooks}")
+                    self._news.tell(plan.task, plan.sentence())
             if not self._plans:
                 self._some_plan = trio.Event()

@@ -41,6 +41,12 @@ class Plan:
         early = self.early.waits_for(Stage.ASSIGNED) if self.early is not None else []
         return [*early, *self.run.waits_for(Stage.ASSIGNED)]
 
+    def sentence(self) -> str:
+        """Where the task is to go and what it waits for, for a person."""
+        node_name = self.node.description.hostname or self.node.id
+        hooks = ", ".join(self.waits_for())
+        return f"planned on node {node_name}, waiting for {f'hook {hooks}' if hooks else 'the store'}"
+
     def grants(self) -> tuple[AnyGrant, ...]:
         """What is to be stored with the task."""
         return (*(self.early.grants if self.early is not None else ()), *self.run.grants)

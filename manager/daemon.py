@@ -1,0 +1,122 @@
+"""The manager: what it is made of, and in which order that is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+import trio
+
+from beeyard.core.address_pool import PoolUsage
+from beeyard.core.states import Role
+from beeyard.manager import ca
+from beeyard.manager.api import serve
+from beeyard.manager.config import ManagerConfig
+from beeyard.manager.dispatch import Dispatcher
+from beeyard.manager.hooks import Hook
+from beeyard.manager.hooks.address import address_hook
+from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.lifecycle import Lifecycle
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
+from beeyard.manager.planner import Planner
+from beeyard.manager.store import Store
+from beeyard.runtime.host import Host
+
+log = structlog.get_logger(__name__)
+
+
+async def run(
+    host: Host,
+    config: ManagerConfig,
+    *,
+    more_hooks: Sequence[Hook] = (),
+    task_status: trio.TaskStatus[LiveStatus] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Be a manager until cancelled; started once agents and users can connect.
+
+    What is recorded is restored before anything new is granted: the lifecycle loads the books before it is started, and
+    agents and users are let in last.
+
+    Raises:
+        DiskError: the store cannot be opened.
+        HostError: an address cannot be bound.
+    """
+    store = await Store.open(host, config.store_path)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        authority = await ca.bootstrap(host, store, config)
+        dispatcher = Dispatcher(host, store, config, authority)
+        ledger = AddressLedger()
+        planner = Planner(store, ledger)
+        hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), *more_hooks)
+        lifecycle = Lifecycle(host, store, planner, hooks, config)
+        orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure)
+        await nursery.start(lifecycle.run)
+        await nursery.start(orchestrator.run)
+        await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
+        await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
+        address: str = await nursery.start(dispatcher.run)
+        status = LiveStatus(
+            config.advertise or _reachable(address, host.hostname), authority, dispatcher, lifecycle, ledger
+        )
+        api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
+        log.info("manager runs", agents=address, api=api)
+        task_status.started(status)
+
+
+async def _serve_api(
+    host: Host, store: Store, status: LiveStatus, config: ManagerConfig, task_status: trio.TaskStatus[str]
+) -> None:
+    await serve(host, store, status, config.api_socket, socket_group=config.api_group, task_status=task_status)
+
+
+class LiveStatus:
+    """The running manager, as the API's `ManagerStatus` wants it."""
+
+    def __init__(
+        self,
+        address: str,
+        authority: ca.Authority,
+        dispatcher: Dispatcher,
+        lifecycle: Lifecycle,
+        ledger: AddressLedger,
+    ) -> None:
+        self._address = address.removeprefix("tcp://")
+        self._authority = authority
+        self._dispatcher = dispatcher
+        self._lifecycle = lifecycle
+        self._ledger = ledger
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which agents reach this manager."""
+        return self._address
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator should know now."""
+        mass_failure = self._dispatcher.mass_failure
+        return (mass_failure,) if mass_failure else ()
+
+    def join_token(self, role: Role) -> str:
+        """The token with which a node gets this role."""
+        return self._authority.join_token(role)
+
+    async def rotate_join_token(self, role: Role) -> str:
+        """Make the token of a role invalid and give its successor. Raises DiskError: the old one is still valid."""
+        return await self._authority.rotate_join_token(role)
+
+    def pool_usage(self, pool_id: str) -> PoolUsage | None:
+        """How full a pool is now."""
+        return self._ledger.usage(pool_id)
+
+    def waiting_for(self, task_id: str) -> str:
+        """What keeps a planned task from being committed; "" when it is not planned."""
+        return self._lifecycle.waiting_for(task_id)
+
+
+def _reachable(address: str, hostname: str) -> str:
+    """An address that listens on every interface is of no use to anybody else: name the host."""
+    port = address.rpartition(":")[2]
+    wildcard = address.startswith(("tcp://0.0.0.0:", "tcp://[::]:"))
+    return f"tcp://{hostname}:{port}" if wildcard else address
