@@ -8,6 +8,7 @@ network did in between, the agent's end of a lease is never later than the manag
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -73,13 +74,21 @@ class Lease:
         finally:
             self._extending = False
 
-    def check(self) -> None:
-        """To be called before a link is made, and after.
+    async def guard(self, make_link: Callable[[], Awaitable[object]]) -> None:
+        """Make a link under this lease: when the lease ends meanwhile, however long it took, there is no link.
+
+        Cancellation: as `make_link`'s, which must be all or nothing.
 
         Raises:
-            LeasePassed: there is no lease under which a link may be up.
+            LeasePassed: there is no lease under which the link may be up. It may be if this was found out only after it
+                was made (this machine stood still): the caller takes the links down, as after any error.
         """
-        if self._until_s is None or self.has_passed:
+        if self._until_s is None:
+            raise LeasePassed(self._lease_s)
+        with trio.CancelScope(deadline=self._until_s):
+            await make_link()
+        # The shim may have looked at the clock for the last time just before the link came up: look once more.
+        if self.has_passed:
             raise LeasePassed(self._lease_s)
 
 

@@ -37,6 +37,11 @@ async def run(
         DiskError: the state directory cannot be read, or the identity not be written.
         ExecutorError: an executor cannot say what runs on this host.
     """
+    with structlog.contextvars.bound_contextvars(agent=config.node_name or host.hostname):
+        await _run(host, config, task_status)
+
+
+async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[None]) -> None:
     token = parse_token(config.join_token) if config.join_token else None
     if not config.managers:
         raise InvalidSpec("managers", "give the address of at least one manager, such as tcp://10.0.0.1:2377")

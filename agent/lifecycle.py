@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import structlog
@@ -90,6 +91,7 @@ class TaskLife:
         self._status = status or TaskStatus(state=TaskState.ASSIGNED)
         self._controller = controller
         self._named = named
+        self._has_record = status is not None
         self._dropped = False
         self._links_first = False
         self._lapsed = False
@@ -178,7 +180,7 @@ class TaskLife:
 
     async def _go_up(self) -> TaskStatus:
         await self._pause()
-        if self._controller is not None and self._controller.phase in ("started", "exited"):
+        if self._controller is not None and self._may_have_run(self._controller):
             return await self._watch(self._controller)
         await self._undo_what_was_prepared()
         while not self._named:
@@ -198,8 +200,14 @@ class TaskLife:
         try:
             await self._start(controller)
         except HostError as error:
-            return self._ended(TaskState.FAILED, message=self._status.message, err=str(error))
+            exit_code = error.exit_code if isinstance(error, ExecutorError) else None
+            return self._ended(TaskState.FAILED, message=self._status.message, err=str(error), exit_code=exit_code)
         return await self._watch(controller)
+
+    def _may_have_run(self, controller: Controller) -> bool:
+        """Whether what the executor found is a task whose command has run: no record says that it was not started."""
+        never_started = self._has_record and self._status.state < TaskState.STARTING
+        return controller.phase == "started" or (controller.phase == "exited" and not never_started)
 
     async def _undo_what_was_prepared(self) -> None:
         """A task that was prepared before the agent's restart: nobody knows how far, so it begins again."""
@@ -223,10 +231,7 @@ class TaskLife:
         await self._lease.extend(controller)
         grants = [grant for grant in self._assigned.grants if isinstance(grant, AddressGrant)]
         for position, grant in enumerate(grants):
-            self._lease.check()
-            await driver.attach(host.netlink, controller.netns, grant, f"eth{position}")
-            # The shim may have looked at the clock for the last time just before the link came up: look once more.
-            self._lease.check()
+            await self._lease.guard(partial(driver.attach, host.netlink, controller.netns, grant, f"eth{position}"))
         return controller
 
     async def _start(self, controller: Controller) -> None:

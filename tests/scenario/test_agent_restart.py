@@ -175,6 +175,20 @@ async def test_a_task_that_was_only_prepared_is_prepared_again_and_started_once(
         assert machine.addresses_up() == ["10.77.0.64"]
 
 
+async def test_a_prepared_task_whose_shim_was_killed_is_prepared_again(machine, autojump_clock):
+    """It is found ended, but its command has never run: the record says so."""
+    async with machine.agent(crash=True) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, desired=TaskState.READY)])
+        await manager.until_state("t1", TaskState.READY)
+    machine.tasks.by_id["t1"].shim_killed("its shim is gone")
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, state=TaskState.READY)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        assert machine.addresses_up() == ["10.77.0.64"]
+
+
 async def test_an_end_that_was_not_confirmed_is_reported_by_the_next_life(machine, autojump_clock):
     """Lost acknowledgements: the manager hears of the end as soon as it can hear at all."""
     machine.behaviour["t1"] = Behaviour(run_s=5, exit_code=4)

@@ -66,7 +66,7 @@ async def test_a_lease_that_has_passed_does_not_come_back(autojump_clock):
     await lease.extend(shim)
     assert len(shim.renewed) == 1
     with pytest.raises(LeasePassed, match="no contact with a manager for longer than the lease of 60 s"):
-        lease.check()
+        await lease.guard(trio.lowlevel.checkpoint)
 
 
 async def test_without_any_contact_there_is_no_lease(autojump_clock):
@@ -74,7 +74,7 @@ async def test_without_any_contact_there_is_no_lease(autojump_clock):
     await lease.extend(shim)
     assert shim.renewed == []
     with pytest.raises(LeasePassed):
-        lease.check()
+        await lease.guard(trio.lowlevel.checkpoint)
 
 
 async def test_a_long_lease_is_not_written_at_every_heartbeat(autojump_clock):
@@ -85,3 +85,30 @@ async def test_a_long_lease_is_not_written_at_every_heartbeat(autojump_clock):
         await trio.sleep(5)
         contact.confirm(trio.current_time())
     assert len(shim.renewed) == 3
+
+
+async def test_a_link_that_is_not_made_when_the_lease_ends_is_not_made_at_all(autojump_clock):
+    lease = Lease(confirmed_now(), 60.0)
+    await lease.extend(Shim())
+    made: list[str] = []
+
+    async def make_link() -> None:
+        await trio.sleep(90)
+        made.append("link")
+
+    with pytest.raises(LeasePassed):
+        await lease.guard(make_link)
+    assert made == []
+
+
+async def test_a_link_that_came_up_too_late_is_an_error(autojump_clock):
+    """The machine stood still while the link was made."""
+    lease = Lease(confirmed_now(), 60.0)
+    await lease.extend(Shim())
+
+    async def make_link() -> None:
+        await trio.lowlevel.checkpoint()
+        autojump_clock.jump(90)
+
+    with pytest.raises(LeasePassed):
+        await lease.guard(make_link)
