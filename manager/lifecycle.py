@@ -152,8 +152,7 @@ class Lifecycle:
 
     def _schedule(self) -> None:
         """Give every group that may be placed to the kernel. Synchronous: nothing changes meanwhile."""
-        now_s = trio.current_time()
-        if now_s >= self._cool_s or self._patience.expire(now_s):
+        if trio.current_time() >= self._cool_s:
             self._planner.blocked.clear()
         self._planner.refresh_pools()
         for group in [group for group in self._planner.pending if group not in self._planner.blocked]:
@@ -358,6 +357,8 @@ class Lifecycle:
         changes = self._changes.take_nowait().changes
         self._planner.apply(changes)
         self._drop_unwanted(changes)
+        if self._patience.expire(trio.current_time()):
+            self._planner.blocked.clear()
         self._enter_new()
 
     async def _debounce(self) -> None:

@@ -1,0 +1,220 @@
+"""Hooks by their windows: before, beside and after scheduling; refusals, deadlines and cancellation leave nothing held."""
+
+from __future__ import annotations
+
+import trio
+
+from beeyard.core.errors import HookRefused
+from beeyard.core.model import AnyGrant, Node, NoteGrant, Task
+from beeyard.core.states import TaskState
+from beeyard.manager.hooks import Hook, Stage, Window
+from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
+from tests.support.manager_world import manager_world
+
+S = TaskState
+
+
+class Scripted:
+    """A hook that takes its time, refuses some nodes, and keeps the books of what it gave."""
+
+    def __init__(self, name: str, window: Window, *, takes_s: float = 0.0, deadline_s: float = 60.0) -> None:
+        self.hook = Hook(name, window, deadline_s, lambda task: True, self._reserve, self._release)
+        self.takes_s = takes_s
+        self.refused_nodes: list[str] = []
+        self.refused_everywhere = False
+        self.began: list[tuple[str, str, float]] = []  # (task, node, when)
+        self.held: list[str] = []
+        self._n = 0
+
+    async def _reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
+        self.began.append((task.id, node.id if node else "", trio.current_time()))
+        await trio.sleep(self.takes_s)
+        if self.refused_everywhere:
+            raise HookRefused(self.hook.name, "everywhere", "closed")
+        if node is not None and node.id in self.refused_nodes:
+            raise HookRefused(self.hook.name, "node", f"not on {node.id}")
+        self._n += 1
+        grant = NoteGrant(id=f"{self.hook.name}-{self._n}", hook=self.hook.name)
+        self.held.append(grant.id)
+        return (grant,)
+
+    def _release(self, grant: AnyGrant, used: bool) -> None:
+        if grant.id in self.held:
+            self.held.remove(grant.id)
+
+
+BESIDE = Window(Stage.NEW, Stage.ASSIGNED)
+BEFORE = Window(Stage.NEW, Stage.PENDING)
+AFTER = Window(Stage.SCHEDULED, Stage.ASSIGNED)
+
+
+async def test_hook_runs_beside_scheduling(autojump_clock: object) -> None:
+    """While a (NEW, ASSIGNED) hook works for 10 s the task is scheduled and gets its address; then it is assigned."""
+    beside = Scripted("volume", BESIDE, takes_s=10)
+    async with manager_world(hooks=[beside.hook]) as world:
+        await world.add(
+            a_config_network("pool", "lan-r1", config="racks", ipam=[an_ipam()]), a_network_from("racks", "lan")
+        )
+        await world.add(a_node("n1"))
+        await world.add(a_service(task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(0.5)
+        (task,) = world.tasks()
+        assert beside.began == [(task.id, "", 0.0)]
+        assert task.status.state == S.PENDING, "it left NEW without waiting for the hook"
+        assert world.lifecycle.waiting_for(task.id) == "planned on node n1, waiting for hook volume"
+        assert len(world.ledger.grants()) == 1, "the address hook has run meanwhile"
+        await trio.sleep(3)
+        (task,) = world.tasks()
+        assert task.status.message == "planned on node n1, waiting for hook volume"
+        await trio.sleep(7)
+        (task,) = world.tasks()
+        assert task.status.state == S.RUNNING
+        assert [g.hook for g in task.grants] == ["volume", "address"]
+        world.check_books_of([*world.ledger.grants(), *beside.held])
+
+
+async def test_hook_before_scheduling_holds_the_task_in_new(autojump_clock: object) -> None:
+    """A (NEW, PENDING) hook ends before the task is PENDING, and its grant is stored then."""
+    before = Scripted("port", BEFORE, takes_s=5)
+    async with manager_world(hooks=[before.hook]) as world:
+        await world.add(a_service())
+        await trio.sleep(4)
+        assert world.tasks()[0].status.state == S.NEW
+        await trio.sleep(2)
+        (task,) = world.tasks()
+        assert (task.status.state, [g.id for g in task.grants]) == (S.PENDING, ["port-1"])
+        await world.add(a_node("n1"))
+        await trio.sleep(1)
+        assert [g.id for g in world.running()[0].grants] == ["port-1"]
+        await world.scale(0)
+        await trio.sleep(1)
+        assert before.held == []
+
+
+async def test_windows_alone_decide_the_order(autojump_clock: object) -> None:
+    """Two node-bound hooks of 3 s run at once, after one before scheduling of 2 s, beside one of 4 s."""
+    hooks = [
+        Scripted("a", AFTER, takes_s=3),
+        Scripted("b", AFTER, takes_s=3),
+        Scripted("c", BEFORE, takes_s=2),
+        Scripted("d", BESIDE, takes_s=4),
+    ]
+    async with manager_world(hooks=[h.hook for h in hooks]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(4.9)
+        assert not world.running()
+        await trio.sleep(0.3)
+        assert len(world.running()) == 1
+        assert [(h.hook.name, h.began[0][2]) for h in hooks] == [("a", 2.0), ("b", 2.0), ("c", 0.0), ("d", 0.0)]
+
+
+async def test_refused_node_is_masked(autojump_clock: object) -> None:
+    """A node that a hook refuses is left out, the task goes elsewhere, and its room there is free again."""
+    after = Scripted("remote", AFTER)
+    after.refused_nodes = ["n1"]
+    async with manager_world(hooks=[after.hook]) as world:
+        await world.add(a_node("n1"), a_node("n2"), a_service(replicas=4))
+        await trio.sleep(2)
+        assert [t.node_id for t in world.running()] == ["n2"] * 4
+        assert len(after.held) == 4
+
+
+async def test_refused_three_times_waits_with_the_reason(autojump_clock: object) -> None:
+    """After three refusals in a row the task waits 30 s and says why; then it is tried again."""
+    after = Scripted("remote", AFTER)
+    after.refused_nodes = [f"n{i}" for i in range(1, 6)]
+    async with manager_world(hooks=[after.hook]) as world:
+        await world.add(*(a_node(f"n{i}") for i in range(1, 6)), a_service())
+        await trio.sleep(5)
+        assert len(after.began) == 3
+        (task,) = world.tasks()
+        assert task.status.state == S.PENDING
+        assert task.status.err.startswith("remote: not on n")
+        await trio.sleep(20)
+        assert len(after.began) == 3
+        after.refused_nodes = []
+        await trio.sleep(10)
+        assert len(world.running()) == 1
+
+
+async def test_refused_everywhere_rests(autojump_clock: object) -> None:
+    """A hook that refuses the task itself is asked again after 30 s, not in a loop."""
+    before = Scripted("port", BEFORE)
+    before.refused_everywhere = True
+    async with manager_world(hooks=[before.hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(25)
+        assert len(before.began) == 1
+        assert world.tasks()[0].status.err == "port: closed"
+        before.refused_everywhere = False
+        await trio.sleep(10)
+        assert len(world.running()) == 1
+
+
+async def test_deadline_gives_the_room_back(autojump_clock: object) -> None:
+    """A hook that does not finish in time is cancelled; what was held for the task, room and address, is free again."""
+    slow = Scripted("remote", AFTER, takes_s=100, deadline_s=20)
+    async with manager_world(hooks=[slow.hook]) as world:
+        await world.add(
+            a_config_network("pool", "lan-r1", config="racks", ipam=[an_ipam(ip_range="10.77.0.64/32")]),
+            a_network_from("racks", "lan"),
+            a_node("n1", memory_bytes=1000),
+            a_service(task=a_task_spec(network_ids=["lan"], memory_bytes=1000)),
+        )
+        await trio.sleep(19)
+        assert len(world.ledger.grants()) == 1
+        await trio.sleep(2)
+        assert world.ledger.grants() == []
+        usage = world.ledger.usage("pool")
+        assert usage is not None
+        assert usage.free == 1, "an address that nobody used needs no rest"
+        assert slow.held == []
+        slow.takes_s = 1
+        await trio.sleep(40)
+        assert len(world.running()) == 1
+        world.check_books_of([*world.ledger.grants(), *slow.held])
+
+
+async def test_slow_hook_holds_up_nobody_else(autojump_clock: object) -> None:
+    """While one service's plans wait for a hook, another service is placed at once."""
+    slow = Scripted("remote", AFTER, takes_s=50)
+    hook = Hook("remote", AFTER, 60.0, lambda task: task.service_name == "slow", slow.hook.reserve, slow.hook.release)
+    async with manager_world(hooks=[hook]) as world:
+        await world.add(a_node("n1"), a_service("s1", name="slow", replicas=5), a_service("s2", name="quick"))
+        await trio.sleep(1)
+        assert len(world.running("s2")) == 1
+        assert not world.running("s1")
+
+
+async def test_unwanted_plan_ends_without_a_trace(autojump_clock: object) -> None:
+    """A service removed while its plans wait for hooks: the hooks are cancelled, nothing stays held, nothing is assigned."""
+    slow = Scripted("remote", AFTER, takes_s=50)
+    beside = Scripted("volume", BESIDE)
+    async with manager_world(hooks=[slow.hook, beside.hook]) as world:
+        await world.add(a_node("n1", memory_bytes=1000), a_service(task=a_task_spec(memory_bytes=1000)))
+        await trio.sleep(5)
+        assert beside.held == ["volume-1"]
+        await world.remove_service()
+        await trio.sleep(2)
+        assert (slow.held, beside.held, world.tasks()) == ([], [], [])
+        slow.takes_s = 0
+        await world.add(a_service("s2", name="next", task=a_task_spec(memory_bytes=1000)))
+        await trio.sleep(1)
+        assert len(world.running("s2")) == 1, "its room is free again"
+
+
+async def test_node_that_changed_is_planned_anew(autojump_clock: object) -> None:
+    """A node drained while the hook ran does not get the task; the grant made for it goes back."""
+    from beeyard.core.states import Availability
+
+    slow = Scripted("remote", AFTER, takes_s=5)
+    async with manager_world(hooks=[slow.hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(2)
+        await world.set_node("n1", availability=Availability.DRAIN)
+        await trio.sleep(5)
+        assert slow.held == []
+        assert world.tasks()[0].status.state == S.PENDING
+        await world.add(a_node("n2"))
+        await trio.sleep(6)
+        assert [t.node_id for t in world.running()] == ["n2"]
