@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from beeyard.agent.executors.process.controller import ProcessController
+from beeyard.agent.executors.process.zygote import SHIM
 from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
@@ -59,7 +60,7 @@ async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
     assert isinstance(controller, ProcessController)
     await machine.executor.recover()  # the zygote is up, so that the pauses below fall into the shim's work
     for n in range(20):
-        lines = await controller._zygote.open("shim")
+        lines = await controller._zygote.open(SHIM)
         await lines.send(**controller._order.to_json())
         await trio.sleep(n * 0.0005)
         lines.stream.socket.close()
@@ -72,7 +73,7 @@ async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:
     task = a_task(machine)
     controller = await machine.executor.create(task)
     assert isinstance(controller, ProcessController)
-    async with await controller._zygote.open("shim") as lines:
+    async with await controller._zygote.open(SHIM) as lines:
         await lines.send(**controller._order.to_json())
         assert await lines.receive() is not None
         await machine.kill_shim(task.id)
@@ -88,7 +89,7 @@ async def test_hanging_half_made_shim_is_killed(machine: ProcessMachine) -> None
     controller = await machine.executor.create(a_task(machine))
     assert isinstance(controller, ProcessController)
     await machine.executor.recover()
-    lines = await controller._zygote.open("shim")
+    lines = await controller._zygote.open(SHIM)
     await lines.send(**controller._order.to_json())
     while not machine.processes():
         await trio.lowlevel.checkpoint()

@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from beeyard.agent.executors.process.order import Order
+from beeyard.agent.executors.process.zygote import SHIM
 from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import ExitStatus
@@ -145,7 +146,7 @@ class ProcessController:
 
     async def _prepare(self) -> dict[str, Any] | None:
         """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
-        async with await self._zygote.open("shim") as lines:
+        async with await self._zygote.open(SHIM) as lines:
             try:
                 await lines.send(**self._order.to_json())
                 answer = await lines.receive()

@@ -57,7 +57,7 @@ class ProcessExecutor:
         self.places = Places(state_dir, os.path.realpath(log_dir), parent, cgroup_root)
         self._hidden = tuple(os.path.realpath(path) for path in hidden)
         self._log_bytes_max = log_bytes_max
-        self._zygote = Zygote(state_dir)
+        self._zygote = Zygote(self.places)
         self._controllers: weakref.WeakSet[ProcessController] = weakref.WeakSet()
 
     @property

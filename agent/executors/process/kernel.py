@@ -43,6 +43,7 @@ _SIOCSIFFLAGS = 0x8914
 
 CLOCK_BOOTTIME = 7
 
+# No ctypes buffers here: each size of them makes a type of its own, which costs a small process 400 KiB of shared pages.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -115,10 +116,10 @@ def bound_capabilities(kept: frozenset[int]) -> None:
 def set_capabilities(allowed: int) -> None:
     """Make the effective and permitted sets `allowed` (a bit mask) and the inheritable one empty."""
     # Source: <linux/capability.h>, version 3: two records of (effective, permitted, inheritable), 32 bits each.
-    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
+    header = struct.pack("=Ii", 0x20080522, 0)
     low, high = allowed & 0xFFFFFFFF, allowed >> 32
-    data = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
-    _call("capset", header, data)
+    data = struct.pack("=6I", low, low, 0, high, high, 0)
+    _call("capset", ctypes.c_char_p(header), ctypes.c_char_p(data))
 
 
 class LeaseTimer:
@@ -136,8 +137,8 @@ class LeaseTimer:
         # 100 years: whoever asks for more means "never", and struct timespec has an end.
         nanoseconds = max(1, int(min(remaining_s, 3.2e9) * 1e9))
         seconds, nanoseconds = divmod(nanoseconds, 10**9)
-        value = ctypes.create_string_buffer(struct.pack("=qqqq", 0, 0, seconds, nanoseconds))
-        _call("timerfd_settime", ctypes.c_int(self.fd), ctypes.c_int(0), value, None)
+        value = struct.pack("=qqqq", 0, 0, seconds, nanoseconds)
+        _call("timerfd_settime", ctypes.c_int(self.fd), ctypes.c_int(0), ctypes.c_char_p(value), None)
 
 
 def set_title(*words: str) -> None:
@@ -150,8 +151,8 @@ def set_title(*words: str) -> None:
     text = b"\0".join(word.encode() for word in words)[: room - 1]
     # Safety: the kernel put the arguments between these addresses; Python copied them when it started.
     ctypes.memmove(start, text + b"\0" * (room - len(text)), room)
-    name = ctypes.create_string_buffer(words[0].encode()[:15])
-    _call("prctl", ctypes.c_int(_PR_SET_NAME), name, *(ctypes.c_ulong(0),) * 3)
+    name = words[0].encode()[:15]
+    _call("prctl", ctypes.c_int(_PR_SET_NAME), ctypes.c_char_p(name), *(ctypes.c_ulong(0),) * 3)
 
 
 def _set_link_flag(control: socket.socket, name: str, *, up: bool) -> None:

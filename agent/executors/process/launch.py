@@ -16,6 +16,7 @@ import signal
 from typing import NamedTuple
 
 from beeyard.agent.executors.process import kernel
+from beeyard.agent.executors.process.order import write_file
 
 DEFAULT_USER = "beeyard-task"
 NOBODY = 65534
@@ -41,6 +42,10 @@ ROOT_CAPABILITIES = frozenset(
         31,  # SETFCAP
     }
 )
+
+
+# What zygote and shims ignore; all other signals have their defaults or a handler there.
+IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class User(NamedTuple):
@@ -108,17 +113,15 @@ def enter(joins: list[int], output: int) -> None:
     os.setsid()
     for fd in joins:
         os.write(fd, b"0")
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # the shim's own is low
-        file.write("0")
+    with contextlib.suppress(OSError):  # the shim's own is low
+        write_file("/proc/self/oom_score_adj", b"0")
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.umask(0o022)
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in IGNORED:  # exec itself resets those that have a handler
+        signal.signal(number, signal.SIG_DFL)
 
 
 def close_all_but(kept: int) -> None:
@@ -160,6 +163,7 @@ def execute(argv: tuple[str, ...], env: dict[str, str], directory: str) -> None:
 __all__ = [
     "DEFAULT_PATH",
     "DEFAULT_USER",
+    "IGNORED",
     "NOBODY",
     "ROOT_CAPABILITIES",
     "LaunchError",

@@ -94,15 +94,17 @@ def reason_of(error: OSError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-def replace_file(path: str, data: str) -> None:
-    """Write whole and durably: after a power cut there is the old content or the new."""
-    directory = os.path.dirname(path)
-    with open(f"{path}.new", "w") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(f"{path}.new", path)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def write_file(path: str, data: bytes) -> None:
+    """Write a small file, such as the kernel's, without the layers of `open`, which a small process does not need."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -110,8 +112,12 @@ def replace_file(path: str, data: str) -> None:
 
 
 def save_exit(directory: str, status: Exit) -> None:
-    """Keep how a task ended, in its shim's directory."""
-    replace_file(f"{directory}/exit.json", json.dumps(status._asdict()))
+    """Keep how a task ended, in its shim's directory: durably, whole or not at all."""
+    path = f"{directory}/exit.json"
+    write_file(f"{path}.new", json.dumps(status._asdict()).encode())
+    _sync(f"{path}.new")
+    os.rename(f"{path}.new", path)
+    _sync(directory)
 
 
 def load_exit(directory: str) -> Exit | None:
@@ -132,6 +138,6 @@ __all__ = [
     "Places",
     "load_exit",
     "reason_of",
-    "replace_file",
     "save_exit",
+    "write_file",
 ]

@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable
 
 from beeyard.agent.executors.process import cgroups, kernel, launch, remains
-from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Order, reason_of, save_exit
+from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Order, reason_of, save_exit, write_file
 from beeyard.agent.executors.process.peer import Peer
 from beeyard.agent.executors.process.program import Program
 from beeyard.core.errors import ExecutorError
@@ -82,12 +82,8 @@ class Shim:
         self._stop_signal = signal_number(order.stop_signal)
         if not order.argv:
             raise launch.LaunchError("image host needs a command to run")
-        for directory in (f"{places.state_dir}/shims", f"{places.state_dir}/tasks", places.log_dir):
-            os.makedirs(directory, mode=0o755, exist_ok=True)
         os.mkdir(self.directory, 0o700)
-        fd = os.open(f"{self.directory}/{TASK_FILE}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(fd, bytes.fromhex(order.task_hex))
-        os.close(fd)
+        write_file(f"{self.directory}/{TASK_FILE}", bytes.fromhex(order.task_hex))
         self.cgroup.create(order.limits)
         task_dir = places.task_dir(order.task_id)
         for path, mode in ((task_dir, 0o700), (f"{task_dir}/work", 0o700), (f"{task_dir}/tmp", 0o1777)):
@@ -116,8 +112,6 @@ class Shim:
         """Serve until removed; never returns."""
         self._signals, wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
         self._watch(self._signals, self._signalled)
         while True:
             timeout_ms = None if math.isinf(self._kill_at) else max(0.0, self._kill_at - time.monotonic()) * 1000
@@ -244,8 +238,7 @@ class Shim:
     # --- the program ---------------------------------------------------------------------------------------------
 
     def _start_program(self) -> None:
-        with open(f"{self.directory}/started", "w"):
-            pass
+        write_file(f"{self.directory}/started", b"")
         program = self._program = Program(self.order, self._user, self.cgroup)
         self.phase = "starting"
 
@@ -311,13 +304,10 @@ class Shim:
 def serve(sock: socket.socket) -> None:
     """Be a shim for the order that comes on a socket; never returns."""
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
-    sock.setblocking(True)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        # -900: under pressure the kernel takes the task, whose end a shim can tell, long before the shim. In a container
-        # without CAP_SYS_RESOURCE it stays as it is.
-        file.write("-900")
+    # -900: under pressure the kernel takes the task, whose end a shim can tell, long before the shim. In a container
+    # without CAP_SYS_RESOURCE it stays as it is.
+    with contextlib.suppress(OSError):
+        write_file("/proc/self/oom_score_adj", b"-900")
     peer = Peer(sock)
     order = Order.parse(peer.next())
     places, task_id = order.places, order.task_id

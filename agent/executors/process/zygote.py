@@ -7,6 +7,7 @@ that are shims go on.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -20,14 +21,16 @@ from beeyard.agent.executors.process import cgroups, kernel, launch, remains, sh
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
 
 SOCKET_FD = 3
+# The request for a shim, which gets its order from the agent itself. Recognised without parsing: whatever the zygote
+# touches between two forks is a page that the earlier child no longer shares.
+SHIM = b"shim"
 # 64 KiB: a request holds paths and an id.
 REQUEST_BYTES_MAX = 1 << 16
 
 
 def main() -> None:
     """Serve the agent on descriptor 3 until it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
+    _set_signals()
     kernel.set_title(ZYGOTE_TITLE, *sys.argv[1:2])
     os.chdir("/")
     os.umask(0o022)
@@ -42,14 +45,31 @@ def main() -> None:
         data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
         if not data:
             return
-        request = json.loads(data)
-        if request["op"] == "shim":
+        if data == SHIM:
             kernel.unshare(kernel.CLONE_NEWPID)  # the next child is process 1 of a namespace of its own
         if os.fork() == 0:
-            _child(server, request, fds)
+            _child(server, data, fds)
         kernel.enter_namespace(pid_namespace, kernel.CLONE_NEWPID)
         for fd in fds:
             os.close(fd)
+
+
+def _set_signals() -> None:
+    """For itself and for every shim: what the agent's parent may have ignored or blocked has its default again."""
+    mine = os.getpid()
+
+    def reap(*_: object) -> None:
+        if os.getpid() != mine:
+            return  # a shim, which is woken by its wakeup descriptor
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN if number in launch.IGNORED else signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, reap)
+    signal.signal(signal.SIGTERM, reap)  # at shutdown: shims stop their tasks, the zygote ends with the agent
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def _warm_up() -> None:
@@ -59,20 +79,19 @@ def _warm_up() -> None:
     launch.find_user("")
 
 
-def _child(server: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
+def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
     """Do what one request asks for; never returns."""
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         server.close()
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1):
             os.dup2(null, fd)
         reply = socket.socket(fileno=fds[0])
-        if request["op"] == "shim":
+        if data == SHIM:
             os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
             os.close(null)
             shim.serve(reply)
-        reply.sendall(json.dumps(_answer(request, fds[1:])).encode() + b"\n")
+        reply.sendall(json.dumps(_answer(json.loads(data), fds[1:])).encode() + b"\n")
     except EOFError:  # the agent gave up before it had asked for anything
         pass
     except BaseException:  # nobody above could handle it

@@ -13,6 +13,7 @@ import trio
 
 import beeyard
 from beeyard.agent.executors.process import zygote
+from beeyard.agent.executors.process.order import Places
 from beeyard.core.errors import ExecutorError
 
 # Room for the command lines that zygote and shims show: a title, a state directory, a task id.
@@ -55,21 +56,34 @@ class LineStream:
 class Zygote:
     """The process that forks for one executor."""
 
-    def __init__(self, state_dir: str) -> None:
-        self._state_dir = state_dir
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._socket: trio.socket.SocketType | None = None
         self._lock = trio.Lock()
         self.pid = 0
 
     def _start(self) -> trio.socket.SocketType:
         """Spawn it; it serves what is sent before it is up."""
+        for directory in (f"{self._places.state_dir}/shims", f"{self._places.state_dir}/tasks", self._places.log_dir):
+            os.makedirs(directory, mode=0o755, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
         code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
         with theirs:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", "-B", "-c", code, self._state_dir, _TITLE_ROOM],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-B",
+                    "-X",
+                    "no_debug_ranges",
+                    "-c",
+                    code,
+                    self._places.state_dir,
+                    _TITLE_ROOM,
+                ],
                 {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LANG": "C.UTF-8"},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), zygote.SOCKET_FD)],
                 setpgroup=0,
@@ -98,12 +112,12 @@ class Zygote:
                     self._reap()
         raise ExecutorError("zygote", "its process ends as soon as it is started")
 
-    async def open(self, op: str, *fds: int, **fields: object) -> LineStream:
+    async def open(self, request: bytes, *fds: int) -> LineStream:
         """Have a child forked for a request; gives the connection to it, which the caller closes."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
-                await self._send(json.dumps({"op": op, **fields}).encode(), [theirs.fileno(), *fds])
+                await self._send(request, [theirs.fileno(), *fds])
         except BaseException:
             ours.close()
             raise
@@ -116,7 +130,7 @@ class Zygote:
             ExecutorError: the child failed, and says how.
         """
         for _ in range(2):  # once more when the zygote was killed with the request in its hands
-            async with await self.open(op, *fds, **fields) as lines:
+            async with await self.open(json.dumps({"op": op, **fields}).encode(), *fds) as lines:
                 answer = await lines.receive()
             if answer is not None:
                 if "error" in answer:
