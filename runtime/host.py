@@ -20,6 +20,7 @@ import trio
 
 from beeyard.core.states import Role
 from beeyard.core.wire import AssignedTask
+from beeyard.runtime.netlink_format import RequestRefused
 
 T = TypeVar("T")
 
@@ -201,12 +202,6 @@ class Database(Protocol):
 
 
 # --- this host's kernel and tasks ------------------------------------------------------------------------------------
-
-
-class RequestRefused(OSError):
-    """The kernel refused a netlink request. `position` tells which, from 0, of those sent in one call."""
-
-    position: int = 0
 
 
 class Netlink(Protocol):

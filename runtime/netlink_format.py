@@ -59,6 +59,12 @@ AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
 MACVLAN_MODES = {"private": 1, "vepa": 2, "bridge": 4, "passthru": 8, "source": 16}
 
 
+class RequestRefused(OSError):
+    """The kernel refused a netlink request. `position` tells which, from 0, of those sent in one call."""
+
+    position: int = 0
+
+
 class Message(NamedTuple):
     """One netlink message, taken apart."""
 

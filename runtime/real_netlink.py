@@ -4,7 +4,8 @@ Theory of operation
 -------------------
 The kernel answers a netlink request while it is being sent, so a request is one `send` and one or two `recv`s that find
 their data waiting; nothing is handed to a thread on that way (a hand-over costs 160 µs, a request 15–200). What a request
-can wait for is the lock that serialises all network changes of the host, a few milliseconds when others delete links.
+can wait for is the lock that serialises all network changes of the host: some 16 ms for each link that somebody deletes or
+takes down, which is why `runtime.real_silence` exists.
 
 A socket belongs for ever to the namespace in which it was opened. One helper thread enters namespaces and opens sockets
 in them, because a thread that could not return from one must not be the one that runs the daemon. A socket also keeps its
@@ -23,7 +24,6 @@ import errno
 import os
 import queue
 import socket
-import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -31,31 +31,20 @@ from typing import Any
 import outcome
 import trio
 
-from beeyard.runtime import netlink_format as nl
-from beeyard.runtime.host import RequestRefused
+from beeyard.runtime.real_netlink_socket import NetlinkSocket
 
 _thread = threading.local()
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
-_SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
-# The kernel fills dumps up to 32 KiB a message block when the reader offers as much; smaller only costs more calls.
-_RECEIVE_BYTES = 65536
 # 4 threads close 330 packet sockets a second, more than one daemon can attach links.
 _N_CLOSERS = 4
-# The kernel says when a list changed while it was read.
-_DUMP_TRIES = 5
-# Longer than any answer takes; it only turns a kernel that breaks its rules into an error instead of a hang.
-_ANSWER_S_MAX = 5
-_GETS = (nl.RTM_GETLINK, nl.RTM_GETADDR, nl.RTM_GETROUTE)
-_SEQUENCE_AT = 8  # in the header
-_I32 = struct.Struct("=i")
 
 
 class RealNetlink:
     """The `Netlink` port of this host. Safe to use from any number of tasks of one trio loop."""
 
     def __init__(self) -> None:
-        self._own: _Channel | None = None
+        self._own: NetlinkSocket | None = None
         self._entered: dict[str, list[_Session]] = {}  # open `netns_fd` contexts, by namespace
         self._opener = _Worker("netns")
         self._closer = _Closer()
@@ -65,7 +54,7 @@ class RealNetlink:
         await trio.lowlevel.checkpoint()
         if not netns:
             if self._own is None:
-                self._own = _Channel(_open_netlink())
+                self._own = NetlinkSocket()
             return self._own.request(message)
         if netns in self._entered:
             return self._entered[netns][-1].channel.request(message)
@@ -111,77 +100,10 @@ class RealNetlink:
         """Give everything back. Contexts must have ended."""
         assert not self._entered, "a namespace is still in use"
         if self._own is not None:
-            self._own.socket.close()
+            self._own.close()
             self._own = None
         self._opener.stop()
         self._closer.stop()
-
-
-class _Channel:
-    """A netlink socket that speaks one request at a time.
-
-    Nothing here awaits: the kernel has put its answer into the socket when `send` returns, and computes the rest of a
-    dump inside `recv`. So requests of many tasks never mix, and one that was sent is always known to have worked or not.
-    """
-
-    def __init__(self, opened: socket.socket) -> None:
-        self.socket = opened
-        self._sequence = 0
-
-    def request(self, message: bytes) -> list[bytes]:
-        """Send the requests of `message` one by one; the first that fails ends it."""
-        replies: list[bytes] = []
-        at = position = 0
-        while at < len(message):
-            length, kind, flags, _, _ = nl.HEADER.unpack_from(message, at)
-            one = bytearray(message[at : at + length])
-            try:
-                replies += self._exchange(one, kind in _GETS and flags & nl.NLM_F_DUMP == nl.NLM_F_DUMP)
-            except RequestRefused as error:
-                error.position = position
-                raise
-            at += length + 3 & ~3
-            position += 1
-        return replies
-
-    def _exchange(self, request: bytearray, is_dump: bool) -> list[bytes]:
-        for _ in range(_DUMP_TRIES):
-            replies, interrupted = self._exchange_once(request)
-            if not (is_dump and interrupted):
-                break
-        # A list that changes all the time is given as it was seen: a later event will bring the rest.
-        return replies
-
-    def _exchange_once(self, request: bytearray) -> tuple[list[bytes], bool]:
-        self._sequence = self._sequence + 1 & 0xFFFFFFFF
-        nl.U32.pack_into(request, _SEQUENCE_AT, self._sequence)
-        self.socket.send(request)
-        replies: list[bytes] = []
-        interrupted = False
-        while True:
-            data = self.socket.recv(_RECEIVE_BYTES)
-            at = 0
-            while at < len(data):
-                length, kind, flags, sequence, _ = nl.HEADER.unpack_from(data, at)
-                if sequence == self._sequence:
-                    interrupted |= bool(flags & nl.NLM_F_DUMP_INTR)
-                    if kind in (nl.NLMSG_ERROR, nl.NLMSG_DONE):
-                        _raise_if_failed(data[at : at + length], kind, flags)
-                        return replies, interrupted
-                    replies.append(data[at : at + length])
-                at += length + 3 & ~3
-
-
-def _raise_if_failed(end: bytes, kind: int, flags: int) -> None:
-    """Read the message that ends a request: zero or an error number below zero, then the request's header."""
-    code = -_I32.unpack_from(end, nl.HEADER.size)[0]
-    if code == 0:
-        return
-    said = ""
-    if flags & nl.NLM_F_ACK_TLVS and kind == nl.NLMSG_ERROR:
-        found = nl.attributes(end, nl.HEADER.size + 4 + nl.HEADER.size)
-        said = nl.as_text(found.get(nl.NLMSGERR_ATTR_MSG, b""))
-    raise RequestRefused(code, said or os.strerror(code))
 
 
 @dataclasses.dataclass(eq=False)
@@ -189,37 +111,30 @@ class _Session:
     """What is open in a task's namespace."""
 
     fd: int
-    channel: _Channel
+    channel: NetlinkSocket
     packets: socket.socket | None
 
     def close(self, closer: _Closer) -> None:
         os.close(self.fd)
-        self.channel.socket.close()
+        self.channel.close()
         if self.packets is not None:
             closer.close(self.packets)
-
-
-def _open_netlink() -> socket.socket:
-    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-    opened.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
-    opened.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _ANSWER_S_MAX, 0))
-    return opened
 
 
 def _open_session(netns: str, settings: Mapping[str, str], frames: bool) -> _Session:
     """Runs in the helper thread: open what a session needs inside the namespace, and come back."""
     with contextlib.ExitStack() as undo:
         try:
-            fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            # Not the main thread's: this one was started where the daemon lives, and is back there.
+            fd = os.open(netns or "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except ProcessLookupError as error:  # /proc/PID of a process that is just going away
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), netns) from error
         undo.callback(os.close, fd)
         with _inside(fd, netns):
             for name, value in settings.items():
                 _write_setting(name, value)
-            channel = _Channel(_open_netlink())
-            undo.callback(channel.socket.close)
+            channel = NetlinkSocket()
+            undo.callback(channel.close)
             packets = None
             if frames:
                 kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC

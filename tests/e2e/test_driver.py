@@ -15,6 +15,7 @@ import trio
 from beeyard.netdrivers import attach, codec, detach
 from beeyard.runtime.host import RequestRefused
 from beeyard.runtime.real_netlink import RealNetlink
+from beeyard.runtime.real_silence import silence_links
 from tests.support.driver_conformance import CASES, KernelWorld
 from tests.support.grants import a_grant
 from tests.support.netns import Lan, inside, ip
@@ -79,6 +80,24 @@ async def test_tasks_on_one_host_and_on_two_reach_each_other():
         for netns, *addresses in tasks[1:]:
             for address in addresses:
                 assert await _echo(first, netns, address) == b"hello"
+
+
+async def test_silence_links_from_inside_has_the_effect_of_detach():
+    """What a shim calls in its own namespace: nothing answers any more, and doing it again is fine."""
+    with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)), contextlib.closing(RealNetlink()) as netlink:
+        netns = lan.create_netns()
+        await attach(netlink, netns, a_grant("10.9.0.10/24", "fd00:9::10/64"), "eth0")
+        assert await lan.arp("10.9.0.10")
+        with inside(netns):
+            silence_links()
+            silence_links()
+        assert await lan.arp("10.9.0.10") == []
+        assert not await lan.refuses("fd00:9::10")
+        links = codec.read_links(await netlink.request(codec.dump_links(), netns))
+        addresses = codec.read_addresses(await netlink.request(codec.dump_addresses(), netns))
+        (lo,) = [link.index for link in links if link.loopback]
+        assert [str(a) for a in addresses if a.index != lo] == []
+        assert [str(a) for a in addresses if a.index == lo] == ["127.0.0.1/8", "::1/128"]
 
 
 async def test_detach_while_a_task_talks_ends_the_talk():
