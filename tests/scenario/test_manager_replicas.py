@@ -1,0 +1,227 @@
+"""Replicas kept, scaled, restarted and replaced, with agents played by a script."""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from beeyard.core.model import RestartCondition, RestartPolicy, Service, Task
+from beeyard.core.states import Availability, NodeState, TaskState
+from tests.support.builders import a_node, a_service, a_task, a_task_spec
+from tests.support.manager_world import ManagerWorld, manager_world, obedient
+
+S = TaskState
+
+
+def with_restart(policy: RestartPolicy, replicas: int = 1) -> Service:
+    return a_service(replicas=replicas, task=a_task_spec(restart=policy))
+
+
+def states(world: ManagerWorld) -> list[tuple[int, TaskState, TaskState]]:
+    return [(t.slot, t.desired_state, t.status.state) for t in world.tasks()]
+
+
+async def test_scale_up_and_down(autojump_clock: object) -> None:
+    """1 → 3 adds two; 3 → 1 asks exactly two to go (REMOVE, not SHUTDOWN), and one keeps running."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_service(replicas=1))
+        await trio.sleep(1)
+        (first,) = world.running()
+        await world.scale(3)
+        await trio.sleep(1)
+        assert [t.slot for t in world.running()] == [1, 2, 3]
+        world.script = lambda task: None
+        await world.scale(1)
+        await trio.sleep(1)
+        assert states(world) == [(1, S.RUNNING, S.RUNNING), (2, S.REMOVE, S.RUNNING), (3, S.REMOVE, S.RUNNING)]
+        assert world.running()[0].id == first.id
+        world.script = obedient
+        await world.scale(1)
+        await world.report(world.tasks()[1].id, S.SHUTDOWN)
+        await trio.sleep(1)
+        assert states(world) == [(1, S.RUNNING, S.RUNNING)]
+
+
+async def test_scaled_up_again_while_stopping_waits_for_the_slot(autojump_clock: object) -> None:
+    """A slot whose old task still stops is taken again, but its new task starts only when the old one has ended."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_service(replicas=2))
+        await trio.sleep(1)
+        world.script = lambda task: None if task.desired_state == S.REMOVE else obedient(task)
+        await world.scale(1)
+        await trio.sleep(1)
+        await world.scale(2)
+        await trio.sleep(5)
+        assert states(world) == [
+            (1, S.RUNNING, S.RUNNING),
+            (2, S.REMOVE, S.RUNNING),
+            (2, S.READY, S.READY),
+        ]
+        await world.report(world.tasks()[1].id, S.SHUTDOWN)
+        await trio.sleep(1)
+        assert states(world) == [(1, S.RUNNING, S.RUNNING), (2, S.RUNNING, S.RUNNING)]
+
+
+async def test_failed_task_is_replaced_after_the_delay(autojump_clock: object) -> None:
+    """The replacement is prepared at once in the same slot and starts when the restart delay is over."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(1)
+        await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(4.5)
+        assert states(world) == [(1, S.SHUTDOWN, S.FAILED), (1, S.READY, S.READY)]
+        await trio.sleep(1)
+        assert states(world) == [(1, S.SHUTDOWN, S.FAILED), (1, S.RUNNING, S.RUNNING)]
+
+
+async def test_on_failure_leaves_completed_tasks(autojump_clock: object) -> None:
+    """On-failure: FAILED is replaced, COMPLETE only shut down; a forced update fills the completed slot again."""
+    policy = RestartPolicy(condition=RestartCondition.ON_FAILURE, delay_s=0.1)
+    async with manager_world() as world:
+        await world.add(a_node("n1"), with_restart(policy, 2))
+        await trio.sleep(1)
+        one, two = world.running()
+        await world.report(one.id, S.FAILED)
+        await world.report(two.id, S.COMPLETE)
+        await trio.sleep(2)
+        assert states(world) == [
+            (1, S.SHUTDOWN, S.FAILED),
+            (1, S.RUNNING, S.RUNNING),
+            (2, S.SHUTDOWN, S.COMPLETE),
+        ]
+        await world.store.commit(lambda tx: tx.update(forced(tx.find(Service, "s1"))))
+        await trio.sleep(20)
+        assert [t.spec_version for t in world.running()] == [2, 2]
+
+
+def forced(service: Service) -> Service:
+    task = msgspec.structs.replace(service.spec.task, force_update=service.spec.task.force_update + 1)
+    spec = msgspec.structs.replace(service.spec, task=task)
+    return msgspec.structs.replace(
+        service, spec=spec, previous_spec=service.spec, spec_version=service.spec_version + 1, update_status=None
+    )
+
+
+async def test_restart_none_shuts_down_on_failed_and_drained_nodes_only(autojump_clock: object) -> None:
+    """With restart none: tasks on DOWN and DRAIN nodes are told to stop, those on UNKNOWN and PAUSE stay; none is added."""
+    async with manager_world(script=lambda task: None) as world:
+        nodes = [
+            a_node("ready"),
+            a_node("down", state=NodeState.DOWN),
+            a_node("unknown", state=NodeState.UNKNOWN),
+            a_node("pause", availability=Availability.PAUSE),
+            a_node("drain", availability=Availability.DRAIN),
+        ]
+        service = with_restart(RestartPolicy(condition=RestartCondition.NONE), 5)
+        tasks = [
+            a_task(f"t{i}", slot=i, spec=service.spec.task, state=S.RUNNING, node_id=node.id)
+            for i, node in enumerate(nodes, start=1)
+        ]
+        await world.add(*nodes, service, *tasks)
+        await trio.sleep(1)
+        assert {t.node_id: t.desired_state for t in world.tasks()} == {
+            "ready": S.RUNNING, "down": S.SHUTDOWN, "unknown": S.RUNNING, "pause": S.RUNNING, "drain": S.SHUTDOWN,
+        }  # fmt: skip
+        await world.set_node("pause", availability=Availability.DRAIN)
+        await trio.sleep(1)
+        assert world.store.tasks["t4"].desired_state == S.SHUTDOWN
+        assert len(world.tasks()) == 5
+
+
+async def test_max_attempts(autojump_clock: object) -> None:
+    """Max attempts 1: a slot is restarted once; its second failure is its last until the spec changes."""
+    policy = RestartPolicy(delay_s=0.1, max_attempts=1)
+    async with manager_world() as world:
+        await world.add(a_node("n1"), with_restart(policy))
+        for expected in (2, 2):
+            await trio.sleep(1)
+            for task in world.running():
+                await world.report(task.id, S.FAILED)
+            await trio.sleep(1)
+            assert len(world.tasks()) == expected
+        assert not world.running()
+        await trio.sleep(100)
+        assert len(world.tasks()) == 2
+        await world.store.commit(lambda tx: tx.update(forced(tx.find(Service, "s1"))))
+        await trio.sleep(2)
+        assert len(world.running()) == 1
+
+
+async def test_attempts_count_within_the_window(autojump_clock: object) -> None:
+    """Max attempts 1, window 10 s: a second failure inside it is not restarted, one after a long run is."""
+    policy = RestartPolicy(delay_s=0.1, max_attempts=1, window_s=10)
+    async with manager_world() as world:
+        await world.add(a_node("n1"), with_restart(policy))
+        await trio.sleep(1)
+        await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(20)
+        await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(2)
+        assert len(world.running()) == 1
+        await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(100)
+        assert not world.running()
+
+
+async def test_drained_node_is_left_without_delay(autojump_clock: object) -> None:
+    """Tasks of a drained node move on as soon as they have stopped, with no restart delay."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_node("n2"), a_service(replicas=4))
+        await trio.sleep(1)
+        await world.set_node("n1", availability=Availability.DRAIN)
+        await trio.sleep(0.5)
+        assert [t.node_id for t in world.running()] == ["n2"] * 4
+
+
+async def test_mass_failure_holds_replacement_back(autojump_clock: object) -> None:
+    """While the manager seems to be the one cut off nothing is replaced; when that ends, what is still down is."""
+    async with manager_world() as world:
+        await world.add(*(a_node(f"n{i}") for i in (1, 2, 3)), a_service(replicas=3))
+        await trio.sleep(1)
+        before = [t.id for t in world.running()]
+        world.mass_failure = "2 of 3 nodes seem to have failed at once"
+        await world.set_node("n1", state=NodeState.DOWN)
+        await world.set_node("n2", state=NodeState.DOWN)
+        await trio.sleep(100)
+        assert [t.id for t in world.tasks()] == before
+        world.mass_failure = ""
+        await world.set_node("n2", state=NodeState.READY)
+        await trio.sleep(6)
+        assert len(world.running()) == 3
+        assert {t.node_id for t in world.running()} == {"n2", "n3"}
+
+
+async def test_history_keeps_five_a_slot(autojump_clock: object) -> None:
+    """Of a slot that fails again and again the last five tasks are kept."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), with_restart(RestartPolicy(delay_s=0.1)))
+        for _ in range(9):
+            await trio.sleep(1)
+            await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(1)
+        assert len(world.tasks()) == 5
+        assert len(world.running()) == 1
+
+
+async def test_tasks_of_a_node_out_of_reach_are_orphaned_after_their_lease(autojump_clock: object) -> None:
+    """A fenced task is given up 60 s + 30 s after the last contact with its node, another after a day and 2 %."""
+    async with manager_world() as world:
+        fenced = a_service("s1", replicas=1, labels={"beeyard.on-isolation": "fence"})
+        await world.add(a_node("n1"), fenced, a_service("s2", name="plain"))
+        await trio.sleep(1)
+        world.contact_s["n1"] = 100.0
+        await trio.sleep(104)
+        await world.set_node("n1", state=NodeState.DOWN)
+        one, two = world.tasks()[0], world.tasks(service_id="s2")[0]
+        await trio.sleep_until(189)
+        assert state_of(world, one) == S.RUNNING
+        await trio.sleep_until(191)
+        assert state_of(world, one) == S.ORPHANED
+        await trio.sleep_until(100 + 86400 * 1.02 - 1)
+        assert state_of(world, two) == S.RUNNING
+        await trio.sleep_until(100 + 86400 * 1.02 + 1)
+        assert state_of(world, two) == S.ORPHANED
+
+
+def state_of(world: ManagerWorld, task: Task) -> TaskState:
+    return world.store.tasks[task.id].status.state
