@@ -156,6 +156,11 @@ class YardCluster:
                 time.sleep(0.05)
         (self.run_dir / f"{name}.pid").unlink(missing_ok=True)
 
+    @staticmethod
+    def process_exists(pid: int) -> bool:
+        """Whether a process is there and no zombie."""
+        return start_time(pid) is not None
+
     def _reap(self, daemon: Daemon) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while time.monotonic() < deadline and os.waitpid(daemon.pid, os.WNOHANG)[0] == 0:

@@ -1,0 +1,67 @@
+"""A machine on the LAN that keeps asking who has each address, and says when two answer.
+
+Run inside the outside's namespace: `python -m tests.support.arp_watch INTERFACE ADDRESS/PREFIX RANGE...`. Asks for every
+address of the ranges in turn, some hundred a second, until its standard input closes; then prints one JSON object:
+{"rounds": n, "conflicts": [[address, mac, mac, seconds], ...], "seen": {address: [mac, ...]}}.
+
+A conflict is two hardware addresses answering *the same question*: an address that moved from one task to the next is none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import select
+import socket
+import struct
+import sys
+import time
+
+ETH_P_ARP = 0x0806
+# Long enough for every host of a bridge on one machine to answer, short enough to come round often.
+ANSWER_WAIT_S = 0.005
+
+
+def question(own_mac: bytes, own_address: bytes, asked: bytes) -> bytes:
+    """An ARP request, broadcast. Source: RFC 826."""
+    header = b"\xff" * 6 + own_mac + struct.pack("!H", ETH_P_ARP)
+    return header + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + own_mac + own_address + b"\0" * 6 + asked
+
+
+def answers(watcher: socket.socket, asked: bytes, wait_s: float) -> set[str]:
+    """Who says within `wait_s` that it has the address."""
+    macs = set()
+    until = time.monotonic() + wait_s
+    while (left := until - time.monotonic()) > 0:
+        if not select.select([watcher], [], [], left)[0]:
+            break
+        frame = watcher.recv(2048)
+        operation, sender_mac, sender = struct.unpack("!H6s4s", frame[20:32])
+        if operation == 2 and sender == asked:
+            macs.add(sender_mac.hex(":"))
+    return macs
+
+
+def main(interface: str, own: str, *ranges: str) -> None:
+    """Ask until standard input closes, then print what was seen."""
+    watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ARP))
+    watcher.bind((interface, ETH_P_ARP))
+    own_mac, own_address = watcher.getsockname()[4], ipaddress.ip_interface(own).ip.packed
+    addresses = [address.packed for r in ranges for address in ipaddress.ip_network(r)]
+    conflicts: list[tuple[str, str, str, float]] = []
+    seen: dict[str, set[str]] = {}
+    started, rounds = time.monotonic(), 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        for asked in addresses:
+            watcher.send(question(own_mac, own_address, asked))
+            macs = answers(watcher, asked, ANSWER_WAIT_S)
+            name = str(ipaddress.ip_address(asked))
+            seen.setdefault(name, set()).update(macs)
+            if len(macs) > 1:
+                conflicts.append((name, *sorted(macs)[:2], time.monotonic() - started))
+        rounds += 1
+    print(json.dumps({"rounds": rounds, "conflicts": conflicts, "seen": {a: sorted(m) for a, m in seen.items() if m}}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
