@@ -239,6 +239,29 @@ async def gateway_elsewhere(world: KernelWorld) -> None:
     assert "route through gateway fd00:8::1 from eth0: it is not in the subnet of fd00:9::10/64" in str(error)
 
 
+async def ipv6_switched_off(world: KernelWorld) -> None:
+    """Where IPv6 is off, a grant of both families is refused and one of IPv4 alone works."""
+    netns = world.create_netns()
+    async with world.netlink.netns_fd(netns, settings={"ipv6/conf/default/disable_ipv6": "1"}):
+        pass
+    with pytest.raises(NetlinkError) as caught:
+        await attach(world.netlink, netns, a_grant(), "eth0")
+    assert caught.value.errno == errno.EACCES
+    assert str(caught.value) == (
+        "add address fd00:9::10/64 to eth0: IPv6 is switched off on this host; "
+        "set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool"
+    )
+    assert await _names(world, netns) == ["lo"]
+    await attach(world.netlink, netns, a_grant("10.9.0.10/24"), "eth0")
+    assert await world.answers("10.9.0.10")
+
+
+async def settings_that_this_kernel_lacks_are_skipped(world: KernelWorld) -> None:
+    """A kernel without some feature has nothing to switch off."""
+    async with world.netlink.netns_fd(world.create_netns(), settings={"ipv9/conf/default/accept_ra": "0"}):
+        pass
+
+
 async def namespace_gone(world: KernelWorld) -> None:
     """A task whose namespace went away is told so."""
     netns = world.create_netns()
@@ -357,6 +380,8 @@ CASES: tuple[Callable[[KernelWorld], Awaitable[None]], ...] = (
     mac_in_use,
     mac_impossible,
     gateway_elsewhere,
+    ipv6_switched_off,
+    settings_that_this_kernel_lacks_are_skipped,
     namespace_gone,
     kind_unknown,
     host_links_tells_parents_and_kinds,

@@ -72,20 +72,6 @@ async def test_attach_on_a_parent_with_ipvlan_links_says_that_they_exclude_each_
     )
 
 
-async def test_attach_where_ipv6_is_switched_off_says_so_and_leaves_nothing():
-    kernel = FakeKernel()
-    netns = kernel.create_netns()
-    async with kernel.netns_fd(netns, settings={"ipv6/conf/default/disable_ipv6": "1"}):
-        pass
-    with pytest.raises(NetlinkError) as caught:
-        await attach(kernel, netns, a_grant(), "eth0")
-    assert str(caught.value) == (
-        "add address fd00:9::10/64 to eth0: IPv6 is switched off on this host; "
-        "set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool"
-    )
-    assert [link.name for link in kernel.links_of(netns)] == ["lo"]
-
-
 async def test_host_links_knows_both_kinds_where_the_kernel_has_both():
     _, kinds = await host_links(FakeKernel(kinds=("macvlan", "ipvlan")))
     assert kinds == ("ipvlan", "macvlan")
