@@ -12,14 +12,17 @@ import tempfile
 import time
 from pathlib import Path
 
+import structlog
+
 from tests.sim.scenarios import SCENARIOS, default_scenario
-from tests.sim.simulation import SimulationFailed, simulate
+from tests.sim.simulation import SimulationFailed
 
 
 def main() -> int:
     """The exit code: 0 when every seed holds."""
     arguments = _arguments()
-    logging.basicConfig(level=logging.WARNING if arguments.verbose else logging.CRITICAL)
+    level = logging.WARNING if arguments.verbose else logging.CRITICAL
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
     if arguments.check:
         return _check(arguments.seed, arguments.scenario)
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -48,9 +51,9 @@ def _arguments() -> argparse.Namespace:
 
 def _run(seed: int, scenario: str, trace: str | None) -> str:
     if trace is None:
-        return simulate(seed, SCENARIOS[scenario])
+        return SCENARIOS[scenario].run(seed)
     with open(trace, "w") as sink:
-        return simulate(seed, SCENARIOS[scenario], sink=sink)
+        return SCENARIOS[scenario].run(seed, sink=sink)
 
 
 def _check(seed: int, scenario: str) -> int:

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from tests.sim import toy
-from tests.sim.simulation import Scenario
+import dataclasses
+from typing import TextIO
 
-SCENARIOS: dict[str, Scenario] = {"toy": toy.scenario}
+from tests.sim import cluster, toy
+from tests.sim.simulation import PartsFactory, Scenario, simulate
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """What to run, and what its machines are made of."""
+
+    scenario: Scenario
+    parts: PartsFactory | None = None
+
+    def run(self, seed: int, *, sink: TextIO | None = None) -> str:
+        """The digest of a seed; see `simulate`."""
+        return simulate(seed, self.scenario, parts=self.parts, sink=sink)
+
+
+SCENARIOS: dict[str, Simulation] = {
+    "toy": Simulation(toy.scenario),
+    "cluster": Simulation(cluster.scenario, cluster.parts),
+}
 
 
 def default_scenario() -> str:
