@@ -37,7 +37,7 @@ class MemoryHost:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
-        self.rng = random.Random(1)
+        self.rng = random.Random(f"life {database.n_commits}")
 
     def wall_now_s(self) -> float:
         return 1_800_000_000.0 + trio.current_time()
@@ -72,6 +72,7 @@ class ManagerWorld:
         self.script: Script = obedient
         self.mass_failure = ""
         self.contact_s: dict[str, float] = {}
+        self.kill: Callable[[], None]  # ends this life here and now; the context is left
 
     async def add(self, *objects: Node | Network | Service | Task) -> None:
         """Store objects as they are."""
@@ -184,6 +185,7 @@ async def manager_world(
     world.script = script
     contact = IsolationWatch(store, lambda node_id: world.contact_s.get(node_id, 0.0))
     async with trio.open_nursery() as nursery:
+        world.kill = nursery.cancel_scope.cancel
         await nursery.start(store.run)
         if store.cluster is None:
             await store.commit(lambda tx: tx.create(Cluster(id="c1")))

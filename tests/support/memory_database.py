@@ -11,13 +11,14 @@ from beeyard.runtime.host import Compacted, Record
 
 
 class MemoryDatabase:
-    """Keeps what was committed; `fail_when(n)` decides whether commit number n (from 1) is refused."""
+    """Keeps what was committed; `fail_when(n)` decides whether commit number n (from 1) is refused, `after_commit(n)` is called when it is on the disk."""
 
     def __init__(self, keep: int = 10_000) -> None:
         self.log: list[Record] = []
         self.n_commits = 0
         self.n_batches: list[int] = []
         self.fail_when: Callable[[int], bool] = lambda n: False
+        self.after_commit: Callable[[int], None] = lambda n: None
         self.hold: trio.Event | None = None
         self.closed = False
         self._keep = keep
@@ -41,6 +42,7 @@ class MemoryDatabase:
         await trio.lowlevel.cancel_shielded_checkpoint()
         self.n_batches.append(len(batch))
         self.log.extend(batch)
+        self.after_commit(self.n_commits)
 
     async def changes(self, since: int) -> list[Record]:
         await trio.lowlevel.checkpoint()

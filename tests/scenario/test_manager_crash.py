@@ -1,0 +1,172 @@
+"""A manager that dies at every possible commit, or whose disk refuses one, and its next life on the same database."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import trio
+import trio.lowlevel
+
+from beeyard.core.errors import DiskError
+from beeyard.core.model import AddressGrant
+from beeyard.core.states import NodeState, TaskState
+from beeyard.manager.store import Transaction
+from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
+from tests.support.manager_world import ManagerWorld, manager_world
+from tests.support.memory_database import MemoryDatabase
+
+S = TaskState
+
+
+async def set_up(world: ManagerWorld) -> None:
+    await world.add(
+        a_config_network("pool", "lan-r1", config="racks", ipam=[an_ipam(ip_range="10.77.0.64/29")]),
+        a_network_from("racks", "lan"),
+        a_node("n1"),
+        a_node("n2"),
+    )
+
+
+async def story(world: ManagerWorld) -> None:
+    """What users do in a first life: create, fail one, scale up beyond the pool, scale down."""
+    if "s1" not in world.store.services:
+        await world.add(a_service(replicas=3, task=a_task_spec(network_ids=["lan"])))
+    await trio.sleep(2)
+    for task in world.running()[:1]:
+        await world.report(task.id, S.FAILED)
+    await trio.sleep(7)
+    await world.scale(10)
+    await trio.sleep(2)
+    await world.scale(2)
+    await trio.sleep(2)
+
+
+async def converge(world: ManagerWorld, replicas: int) -> None:
+    """Given time, exactly the replicas run, each with an address of its own, and nothing else is held."""
+    await trio.sleep(80)
+    assert len(world.running()) == replicas
+    assert sorted(t.slot for t in world.running()) == list(range(1, replicas + 1))
+    assert all(len(t.grants) == 1 for t in world.running())
+    world.check_books()
+    usage = world.ledger.usage("pool")
+    assert usage is not None
+    assert (usage.used, usage.cooling, usage.free) == (replicas, 0, 8 - replicas)
+
+
+async def test_crash_at_every_commit(autojump_clock: object) -> None:
+    """Kill the manager when its Nth commit is on the disk but nobody knows, for every N: the next life sets all right."""
+    n_commits = 0
+    while True:
+        n_commits += 1
+        survived = False
+        database = MemoryDatabase()
+        async with manager_world(database) as world:
+            await set_up(world)
+            at = database.n_commits + n_commits
+            database.after_commit = lambda n, at=at, kill=world.kill: kill() if n == at else None
+            await story(world)
+            survived = True
+        database.after_commit = lambda n: None
+        async with manager_world(database) as world:
+            if "s1" in world.store.services:
+                await world.scale(4)
+                await converge(world, 4)
+            else:
+                assert not world.store.tasks
+        if survived:
+            break
+    assert n_commits > 20, "the story is too short to mean something"
+
+
+async def test_refused_commit_at_every_point(autojump_clock: object) -> None:
+    """The disk refuses the Nth commit, for every N: it is done again or its caller told, and all converges."""
+    n_refused = 0
+    while True:
+        n_refused += 1
+        database = MemoryDatabase()
+        async with manager_world(database) as world:
+            await set_up(world)
+            at = database.n_commits + n_refused
+            database.fail_when = lambda n, at=at: n == at
+            await insistently(story, world)
+            await insistently(scale_to_four, world)
+            await converge(world, 4)
+            if database.n_commits < at:
+                break
+    assert n_refused > 20
+
+
+async def scale_to_four(world: ManagerWorld) -> None:
+    await world.scale(4)
+
+
+async def insistently(act: Callable[[ManagerWorld], Awaitable[None]], world: ManagerWorld) -> None:
+    """Users begin again when they are told that the disk was full."""
+    for _ in range(2):
+        with contextlib.suppress(DiskError):
+            await act(world)
+            return
+    raise AssertionError("one refusal was to be seen once")
+
+
+async def test_recorded_grants_come_before_new_ones(autojump_clock: object) -> None:
+    """A new life of the manager hands out nothing that an old task still holds, nor what rests."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await set_up(world)
+        await world.add(a_service(replicas=6, task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(2)
+        await world.scale(5)
+        await trio.sleep(1)
+        held = sorted(world.addresses())
+        ended = [t for t in world.store.tasks.values() if t.status.state.is_terminal]
+        (resting,) = [a for t in ended for g in t.grants if isinstance(g, AddressGrant) for a in g.addresses]
+    async with manager_world(database) as world:
+        assert len(world.ledger.grants()) == 5
+        await world.scale(8)
+        await trio.sleep(5)
+        addresses = world.addresses()
+        assert len(addresses) == 7
+        assert set(held) < set(addresses)
+        assert resting not in addresses
+        await trio.sleep(30)
+        assert len(world.addresses()) == 8
+        assert resting in world.addresses()
+
+
+async def test_plans_vanish_harmlessly(autojump_clock: object) -> None:
+    """A manager that dies while plans wait for their hooks leaves tasks PENDING, and the next one places them."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await set_up(world)
+
+        def build(tx: Transaction) -> None:
+            tx.create(a_service(replicas=3, task=a_task_spec(network_ids=["lan"])))
+
+        # The plans are made and their addresses reserved, and the commit that would store them hangs.
+        await world.store.commit(build)
+        while not world.ledger.grants():
+            await trio.lowlevel.checkpoint()
+        assert not world.addresses()
+    async with manager_world(database) as world:
+        await trio.sleep(10)
+        assert len(world.running()) == 3
+        world.check_books()
+
+
+async def test_restart_while_a_node_is_down(autojump_clock: object) -> None:
+    """Tasks of a node that is down keep their addresses over a restart, and are not replaced twice."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await set_up(world)
+        await world.add(a_service(replicas=4, task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(2)
+        await world.set_node("n1", state=NodeState.DOWN)
+        await trio.sleep(1)
+    async with manager_world(database) as world:
+        await trio.sleep(20)
+        assert len([t for t in world.running() if t.node_id == "n2"]) == 4
+        assert len(world.store.tasks) == 6
+        assert len(world.addresses()) == 6
+        world.check_books()
