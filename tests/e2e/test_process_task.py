@@ -100,6 +100,17 @@ async def test_task_home_is_empty_and_its_own(machine: ProcessMachine) -> None:
     assert not os.path.exists("/tmp/b")
 
 
+async def test_closed_directories_above_the_state_are_hidden(machine: ProcessMachine) -> None:
+    """A task finds its home by name though the agent's directories are closed, and nothing else of what is in them."""
+    os.makedirs(f"{machine.directory}/keys")
+    os.chmod(machine.directory, 0o700)
+    _, output = await machine.run(f'cd / && cd "$HOME" && touch a && ls && ls {machine.directory}', user="1:1")
+    assert output == "a\nstate\n"
+    _, output = await machine.run(f"ls {machine.directory}", user="root")
+    assert output.endswith("state\n")
+    assert "keys" not in output
+
+
 async def test_task_may_use_port_80(machine: ProcessMachine) -> None:
     """In a network of its own every port is free for everybody."""
     script = 'exec python3 -c \'import socket; socket.create_server(("", 80)); print("bound")\''
@@ -127,7 +138,7 @@ async def test_memory_limit_kills_and_says_so(machine: ProcessMachine) -> None:
 async def test_pids_limit_bounds_a_fork_bomb(machine: ProcessMachine) -> None:
     """No more processes than allowed; removing the task ends them all."""
     bomb = (
-        "import os, time\nfor _ in range(99):\n try: os.fork()\n except OSError: pass\nprint('ready')\ntime.sleep(60)"
+        "import os, time\nfor _ in range(40):\n try: os.fork()\n except OSError: pass\nprint('ready')\ntime.sleep(60)"
     )
     task = a_task(machine, command=("python3", "-u", "-c", bomb), limits=Limits(pids=20))
     controller = await started(machine, task)

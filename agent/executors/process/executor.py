@@ -30,8 +30,7 @@ class ProcessExecutor:
     """The `Executor` for image `host`. Needs root.
 
     Args:
-        state_dir: absolute; shims, their sockets and the tasks' work dirs. One agent alone uses it. Its parents must be
-            searchable by everyone, or a task cannot find its own home by name.
+        state_dir: absolute; shims, their sockets and the tasks' work dirs. One agent alone uses it.
         log_dir: absolute; tasks' output, `TASK_ID.log`, kept when a task is removed.
         cgroup_parent: where its tasks' cgroups are, below each hierarchy; this executor removes what it finds there and
             does not know. "": a name made from `state_dir`, so that agents on one host do not meet.

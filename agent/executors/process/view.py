@@ -4,7 +4,8 @@ A task runs a command of this host, so it sees the host's files with its own use
 
 * /proc shows its own processes alone, /sys its own network and no cgroup, read-only; /dev holds the harmless devices.
 * /tmp, /var/tmp and /dev/shm are its own.
-* The agent's state and whatever else is `hidden` is empty, but for the task's own work dir at its usual path.
+* The agent's state, with every closed directory above it, and whatever else is `hidden` is empty, but for the task's own
+  work dir at its usual path.
 
 Mounts that the host makes or removes later follow (slave propagation): a task does not pin a file system.
 """
@@ -91,7 +92,7 @@ def _hide(order: Order, work: int) -> None:
     """Cover the hidden directories with empty ones, and put the work dir back at its path."""
     state_dir = order.places.state_dir
     covered: list[str] = []
-    for path in sorted({os.path.normpath(path) for path in (*order.hidden, state_dir)}):
+    for path in sorted({os.path.normpath(path) for path in (*order.hidden, _topmost_closed(state_dir))}):
         if any(_within(path, other) for other in covered) or not os.path.isdir(path):
             continue
         covered.append(path)
@@ -102,6 +103,17 @@ def _hide(order: Order, work: int) -> None:
     for path in covered:
         kernel.mount("none", path, flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | _SAFE)
     kernel.mount(f"/proc/self/fd/{work}", home, flags=kernel.MS_BIND)
+
+
+def _topmost_closed(path: str) -> str:
+    """The highest directory on a path that not everybody may search, else the path itself: what has to be covered so that
+    the task finds its home by name, and none of what was closed to it."""
+    found = path
+    while path != "/":
+        if not os.stat(path).st_mode & stat.S_IXOTH:
+            found = path
+        path = os.path.dirname(path)
+    return found
 
 
 def _within(path: str, parent: str) -> bool:
