@@ -268,6 +268,9 @@ class FakeController:
         fake = self._fake
         if fake is None or (fake.phase == "exited" and fake.exit is None):
             raise ExecutorError("start", "the task is not prepared")
+        if fake.lapsed and fake.phase == "prepared":
+            fake.links_down()
+            raise ExecutorError("start", "the lease lapsed before the task started")
         if fake.phase == "prepared":
             await trio.sleep(fake.behaviour.start_s)
             self._executor.assert_alive("start")

@@ -242,7 +242,7 @@ class TaskCgroup:
                 return
             time.sleep(0.001)
 
-    def remove(self, *, timeout_s: float = 2.0) -> None:
+    def remove(self, *, timeout_s: float = 10.0) -> None:
         """Drop it; what still runs in it is killed. Idempotent: yes.
 
         Raises:
