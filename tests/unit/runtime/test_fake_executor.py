@@ -11,31 +11,13 @@ import trio
 
 from beeyard.core.errors import ExecutorError
 from beeyard.core.wire import AssignedTask
+from beeyard.netdrivers import attach
 from beeyard.runtime.fake_executor import Behaviour, FakeExecutor
+from beeyard.runtime.fake_kernel import FakeKernel
 from beeyard.runtime.host import Controller, ExitStatus
 from tests.support.executor_conformance import CHECKS, Check
 from tests.support.executor_machine import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
-
-
-class NamespaceTable:
-    """The least kernel that a fake executor needs: namespaces with named links."""
-
-    def __init__(self) -> None:
-        self.links_by_netns: dict[str, dict[str, bool]] = {}
-        self.n_made = 0
-
-    def create_netns(self) -> str:
-        self.n_made += 1
-        netns = f"/fake/netns/{self.n_made}"
-        self.links_by_netns[netns] = {}
-        return netns
-
-    def drop_netns(self, netns: str) -> None:
-        self.links_by_netns.pop(netns, None)
-
-    def links_down(self, netns: str) -> None:
-        links = self.links_by_netns.get(netns, {})
-        links.update(dict.fromkeys(links, False))
+from tests.support.grants import a_grant
 
 
 def by_command(task: AssignedTask) -> Behaviour:
@@ -52,7 +34,7 @@ class FakeMachine:
     """A `Machine` around the fake executor."""
 
     def __init__(self) -> None:
-        self.kernel = NamespaceTable()
+        self.kernel = FakeKernel()
         self.executor = FakeExecutor(self.kernel, script=by_command)
 
     def command(self, kind: str) -> tuple[str, ...]:
@@ -69,13 +51,15 @@ class FakeMachine:
         self.executor.tasks.by_id[task_id].shim_killed("its shim was killed")
 
     async def add_link(self, controller: Controller) -> None:
-        self.kernel.links_by_netns[controller.netns]["eth0"] = True
+        await attach(self.kernel, controller.netns, a_grant(), "eth0")
 
     async def links_up(self, controller: Controller) -> list[str]:
-        return [name for name, up in self.kernel.links_by_netns.get(controller.netns, {}).items() if up]
+        if controller.netns and controller.netns not in self.kernel.namespaces:
+            return []
+        return [link.name for link in self.kernel.links_of(controller.netns) if link.up and not link.loopback]
 
     async def leftovers(self) -> list[str]:
-        return [*self.kernel.links_by_netns, *self.executor.tasks.by_id]
+        return [*self.kernel.namespaces, *self.executor.tasks.by_id]
 
 
 @asynccontextmanager
@@ -99,7 +83,7 @@ async def test_power_cut_ends_what_ran_and_forgets_what_did_not(autojump_clock: 
     await prepared.prepare()
     await running.start()
     machine.executor.tasks.power_cut()
-    assert machine.kernel.links_by_netns == {}
+    assert machine.kernel.namespaces == ()
     await machine.restart_agent()
     (found,) = await machine.executor.recover()
     assert "restarted" in (await found.wait()).reason
@@ -122,7 +106,7 @@ async def test_dead_agent_changes_nothing(autojump_clock: trio.testing.MockClock
 @pytest.mark.parametrize("phase", ["prepare", "start", "stop", "links_down", "renew_lease", "remove"])
 async def test_scripted_failure_happens_in_its_phase(phase: str, autojump_clock: trio.testing.MockClock) -> None:
     """A task fails where its script says, as often as it says, and then works."""
-    kernel = NamespaceTable()
+    kernel = FakeKernel()
     executor = FakeExecutor(kernel, script=lambda task: Behaviour(fail_at=phase, n_failures=1))
     controller = await executor.create(a_task(FakeMachine()))
     failed = []
@@ -141,13 +125,13 @@ async def test_scripted_failure_happens_in_its_phase(phase: str, autojump_clock:
             failed.append((name, error.phase))
             await call()
     assert [(phase, phase)] == failed
-    assert kernel.links_by_netns == {}
+    assert kernel.namespaces == ()
 
 
 async def test_scripted_times_pass_in_virtual_time(autojump_clock: trio.testing.MockClock) -> None:
     """Delays, run time and exit code are as scripted."""
     script = Behaviour(prepare_s=2, start_s=3, run_s=10, exit_code=7)
-    executor = FakeExecutor(NamespaceTable(), script=lambda task: script)
+    executor = FakeExecutor(FakeKernel(), script=lambda task: script)
     controller = await executor.create(a_task(FakeMachine()))
     await controller.prepare()
     await controller.start()
