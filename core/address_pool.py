@@ -33,6 +33,8 @@ from beeyard.core.model import IPAMConfig
 
 # 30 s: an ARP entry lives 15 to 45 s by Linux' default (base_reachable_time 30 s, half to three halves of it).
 COOL_DOWN_S = 30.0
+# 1 us: adding and subtracting the same duration from a time in seconds does not give exactly the same time.
+TIME_ERROR_S = 1e-6
 
 _FREE, _COOLING, _FIXED, _HELD = range(4)
 
@@ -335,7 +337,7 @@ class AddressBook:
             ready_s, segment, family, address = self._cooling[0]
             space = self._spaces[segment, family]
             true = space.ready_s.get(address) == ready_s and address not in space.held
-            if true and ready_s > now_s:
+            if true and ready_s - now_s > TIME_ERROR_S:
                 return
             heapq.heappop(self._cooling)
             if space.ready_s.get(address) == ready_s:

@@ -1,6 +1,6 @@
 """The data sheet of a demand as the kernel sees it, and the verdicts on a row."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from beeyard.core.node_table cimport NodeTable
 
@@ -40,13 +40,5 @@ cdef class Ask:
     cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil
 
 
-cdef uint64_t block_keys(
-    const int64_t[::1] cpu_free,
-    const int64_t[::1] memory_free,
-    const int32_t[::1] tasks,
-    const uint8_t[::1] state,
-    Ask ask,
-    Py_ssize_t begin,
-    Py_ssize_t end,
-    uint64_t[::1] keys,
-) except? 0 nogil
+cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64_t[::1] keys) except -1 nogil
+cdef int rows_up_to(int64_t[::1] keys, int n, int64_t most, int32_t[::1] rows) except -1 nogil

@@ -121,59 +121,80 @@ cdef class Ask:
 POOL_NETWORKS_MAX = STATIC - POOL
 
 
-cdef uint64_t block_keys(
-    const int64_t[::1] cpu_free,
-    const int64_t[::1] memory_free,
-    const int32_t[::1] tasks,
-    const uint8_t[::1] state,
-    Ask ask,
-    Py_ssize_t begin,
-    Py_ssize_t end,
-    uint64_t[::1] keys,
-) except? 0 nogil:
-    """Give each row of a block its key for the spread order, all ones where a filter other than the pools fails.
+cdef extern from *:
+    """
+    #include <stdint.h>
+    /* The loop is C because only so can it be compiled twice, for processors with 256-bit vectors and for all others,
+       with the choice made when the module is loaded. Elsewhere it is compiled once. */
+    #if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && defined(__GNUC__)
+    #define BEE_CLONES __attribute__((target_clones("avx2", "default")))
+    #else
+    #define BEE_CLONES
+    #endif
+
+    BEE_CLONES static int64_t bee_block_keys(
+        const int64_t *cpu_free, const int64_t *memory_free, const int32_t *tasks, const int32_t *service_tasks,
+        const uint8_t *state, const uint8_t *static_code, const uint8_t *ports_taken, const uint8_t *refused,
+        int64_t cpu_nano, int64_t memory_bytes, int32_t max_replicas, int n, int64_t *keys)
+    {
+        /* The least room a row must have: a filter that is off lets negative room pass. */
+        const int64_t cpu_least = cpu_nano > 0 ? cpu_nano : INT64_MIN;
+        const int64_t memory_least = memory_bytes > 0 ? memory_bytes : INT64_MIN;
+        int64_t smallest = INT64_MAX;
+        uint8_t ruled_out[256];
+        for (int i = 0; i < n; i++)
+            ruled_out[i] = (uint8_t)((state[i] ^ 2) | static_code[i] | ports_taken[i] | refused[i]);
+        for (int i = 0; i < n; i++) {
+            int64_t key = ((int64_t)service_tasks[i] << 32) | (int64_t)tasks[i];
+            int64_t out = -(int64_t)(cpu_free[i] < cpu_least) | -(int64_t)(memory_free[i] < memory_least)
+                | -(int64_t)(service_tasks[i] >= max_replicas) | -(int64_t)(ruled_out[i] != 0);
+            key |= out & INT64_MAX;
+            keys[i] = key;
+            smallest = key < smallest ? key : smallest;
+        }
+        return smallest;
+    }
+
+    static int bee_rows_up_to(const int64_t *keys, int n, int64_t most, int32_t *rows)
+    {
+        int found = 0;
+        for (int i = 0; i < n; i++) {
+            rows[found] = i;
+            found += keys[i] <= most;
+        }
+        return found;
+    }
+    """
+    int64_t bee_block_keys(
+        const int64_t* cpu_free, const int64_t* memory_free, const int32_t* tasks, const int32_t* service_tasks,
+        const uint8_t* state, const uint8_t* static_code, const uint8_t* ports_taken, const uint8_t* refused,
+        int64_t cpu_nano, int64_t memory_bytes, int32_t max_replicas, int n, int64_t* keys,
+    ) noexcept nogil
+    int bee_rows_up_to(const int64_t* keys, int n, int64_t most, int32_t* rows) noexcept nogil
+
+
+cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64_t[::1] keys) except -1 nogil:
+    """Give each row of a block its key for the spread order, INT64_MAX where a filter other than the pools fails.
 
     A key is the number of the service's tasks on the node (high 32 bits), then of all its tasks (low 32 bits). Returns
-    the smallest. The `|` of differences keeps the sign of any that is negative, so one shift replaces the branches,
-    which no processor predicts on real tables.
+    the smallest. Comparisons become masks, joined by `|`: the loop has no branch to predict and is vectorised.
     """
-    return _keys(
-        cpu_free, memory_free, tasks, state, ask.static_code, ask.ports_taken, ask.refused, ask.service_tasks,
-        ask.cpu_nano, ask.memory_bytes, ask.max_replicas, begin, end, keys,
+    # Safety: the C loop reads rows begin to begin + n - 1, n <= BLOCK_ROWS. The columns of the table and of the Ask
+    # (see Ask.__init__) are at least table.size long; the debug build checks it here by their last row.
+    cdef Py_ssize_t last = begin + n - 1
+    cdef int64_t probe = table.cpu_free[last] | table.memory_free[last] | ask.static_code[last] | keys[n - 1]
+    probe |= ask.service_tasks[last] | ask.ports_taken[last] | ask.refused[last] | table.tasks[last]
+    return bee_block_keys(
+        &table.cpu_free[begin], &table.memory_free[begin], &table.tasks[begin], &ask.service_tasks[begin],
+        &table.state[begin], &ask.static_code[begin], &ask.ports_taken[begin], &ask.refused[begin],
+        ask.cpu_nano, ask.memory_bytes, ask.max_replicas, n, &keys[0],
     )
 
 
-cdef uint64_t _keys(
-    const int64_t[::1] cpu_free,
-    const int64_t[::1] memory_free,
-    const int32_t[::1] tasks,
-    const uint8_t[::1] state,
-    const uint8_t[::1] static_code,
-    const uint8_t[::1] ports_taken,
-    const uint8_t[::1] refused,
-    const int32_t[::1] service_tasks,
-    int64_t cpu_nano,
-    int64_t memory_bytes,
-    int64_t max_replicas,
-    Py_ssize_t begin,
-    Py_ssize_t end,
-    uint64_t[::1] keys,
-) except? 0 nogil:
-    cdef Py_ssize_t row
-    cdef int64_t lacks, flags
-    # All ones when the demand reserves some of it, else 0: a filter that is off lets negative room pass.
-    cdef int64_t cpu_on = -<int64_t>(cpu_nano > 0)
-    cdef int64_t memory_on = -<int64_t>(memory_bytes > 0)
-    cdef uint64_t key, smallest = 0xFFFFFFFFFFFFFFFFULL
-    for row in range(begin, end):
-        lacks = ((cpu_free[row] - cpu_nano) & cpu_on) | ((memory_free[row] - memory_bytes) & memory_on)
-        lacks |= max_replicas - 1 - service_tasks[row]
-        flags = (state[row] ^ 2) | static_code[row] | ports_taken[row] | refused[row]
-        key = (<uint64_t>service_tasks[row] << 32) | <uint64_t>tasks[row]
-        key |= <uint64_t>((lacks | -flags) >> 63)
-        keys[row - begin] = key
-        smallest = key if key < smallest else smallest
-    return smallest
+cdef int rows_up_to(int64_t[::1] keys, int n, int64_t most, int32_t[::1] rows) except -1 nogil:
+    """Write the numbers of the block's rows with a key of at most `most`, in order; returns how many."""
+    # Safety: both are BLOCK_ROWS long, and n is no more.
+    return bee_rows_up_to(&keys[0], n, most, &rows[0])
 
 
 def check_row(NodeTable table, Ask ask, Py_ssize_t row):

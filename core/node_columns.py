@@ -181,24 +181,27 @@ class NodeColumns:
         build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
         part = np.full((size, 1), -1, dtype=np.int32)
         used = np.zeros(size, dtype=np.int32)
-        unusable: list[tuple[NDArray[np.bool_], Reason, str]] = []
         for pool in network.pools:
-            serves = self._matches(constraint.split(pool.nodes))
-            ask_parent = partial(_parent_state, parent=pool.parent, driver=network.driver)
-            parent = self._ask("links", ("parent", network.driver, pool.parent), ask_parent)
+            serves, parent = self._matches(constraint.split(pool.nodes)), self._parent(network, pool)
             rows = np.flatnonzero(serves & (parent == 0))
             if len(rows) and used[rows].max() == part.shape[1]:
                 part = np.concatenate([part, np.full((size, 1), -1, dtype=np.int32)], axis=1)
             part[rows, used[rows]] = pool.row
             used[rows] += 1
+        for pool in network.pools if not used.all() else ():
+            serves, parent = self._matches(constraint.split(pool.nodes)), self._parent(network, pool)
+            without = serves & (used == 0)
             where = f"{pool.parent} for network {network.name}"
-            unusable.append((serves & (parent == 1), Reason.PARENT_MISSING, where))
             other = "ipvlan" if network.driver == "macvlan" else "macvlan"
-            unusable.append((serves & (parent == 2), Reason.PARENT_TAKEN, f"{where} is used by {other}"))
-        for rows_of, reason, detail in unusable:
-            build.rule_out(rows_of & (used == 0), reason, detail)
+            build.rule_out(without & (parent == 1), Reason.PARENT_MISSING, where)
+            build.rule_out(without & (parent == 2), Reason.PARENT_TAKEN, f"{where} is used by {other}")
         build.rule_out(used == 0, Reason.NO_POOL, network.name)
         build.pools.append(part)
+
+    def _parent(self, network: NetworkShape, pool: Pool) -> NDArray[np.int32]:
+        """The `_parent_state` of each row."""
+        answer = partial(_parent_state, parent=pool.parent, driver=network.driver)
+        return self._ask("links", ("parent", network.driver, pool.parent), answer)
 
     def _matches(self, expressions: tuple[str, ...]) -> NDArray[np.bool_]:
         """Rows whose nodes satisfy all constraints. One that does not parse is satisfied by none."""

@@ -1,8 +1,8 @@
 """The data sheet of spreading: what is known of a node that may take a task."""
 
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 cdef struct Candidate:
-    uint64_t key        # tasks of the service on the node (high 32 bits), all its tasks (low 32 bits)
+    int64_t key         # tasks of the service on the node (high 32 bits), all its tasks (low 32 bits)
     uint64_t tie_break  # NodeTable.tie_break
     int32_t row         # of the table

@@ -14,10 +14,10 @@ so there are at most as many as pools.
 Source: SwarmKit `manager/scheduler` nodeLess and scheduleNTasksOnNodes, for the order.
 """
 
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from beeyard.core.filters cimport BLOCK_ROWS, Ask, block_keys
+from beeyard.core.filters cimport BLOCK_ROWS, Ask, block_keys, rows_up_to
 from beeyard.core.node_table cimport NodeTable
 
 import numpy as np
@@ -39,7 +39,8 @@ def spread(NodeTable table, Ask ask, int32_t[::1] rows, int32_t[:, ::1] pools):
     O(n_nodes + n_tasks * log(n_tasks)) when no pool runs empty meanwhile.
     """
     cdef Py_ssize_t n_tasks = rows.shape[0], placed = 0
-    cdef uint64_t[::1] keys = np.empty(BLOCK_ROWS, dtype=np.uint64)
+    cdef int64_t[::1] keys = np.empty(BLOCK_ROWS, dtype=np.int64)
+    cdef int32_t[::1] found = np.empty(BLOCK_ROWS, dtype=np.int32)
     if pools.shape[0] != n_tasks or pools.shape[1] != ask.n_networks:
         raise ValueError(f"pools must be {n_tasks} x {ask.n_networks}")
     if n_tasks == 0 or table.size == 0:
@@ -49,14 +50,20 @@ def spread(NodeTable table, Ask ask, int32_t[::1] rows, int32_t[:, ::1] pools):
         raise MemoryError
     try:
         with nogil:
-            placed = _spread(table, ask, rows, pools, keys, heap)
+            placed = _spread(table, ask, rows, pools, keys, found, heap)
     finally:
         free(heap)
     return placed
 
 
 cdef Py_ssize_t _spread(
-    NodeTable table, Ask ask, int32_t[::1] rows, int32_t[:, ::1] pools, uint64_t[::1] keys, Candidate* heap
+    NodeTable table,
+    Ask ask,
+    int32_t[::1] rows,
+    int32_t[:, ::1] pools,
+    int64_t[::1] keys,
+    int32_t[::1] found,
+    Candidate* heap,
 ) except -1 nogil:
     """Scan and fill by turns until all tasks are placed or a scan finds no row."""
     cdef Py_ssize_t n_tasks = rows.shape[0], placed = 0, before = -1, collected, limit
@@ -64,7 +71,7 @@ cdef Py_ssize_t _spread(
     while before < placed < n_tasks:
         before = placed
         limit = min(n_tasks - placed, table.size)
-        collected = _collect(table, ask, limit, keys, heap)
+        collected = _collect(table, ask, limit, keys, found, heap)
         if collected == 0:
             break
         placed = _fill(table, ask, rows, pools, placed, heap, collected, collected == limit)
@@ -72,22 +79,21 @@ cdef Py_ssize_t _spread(
 
 
 cdef Py_ssize_t _collect(
-    NodeTable table, Ask ask, Py_ssize_t limit, uint64_t[::1] keys, Candidate* heap
+    NodeTable table, Ask ask, Py_ssize_t limit, int64_t[::1] keys, int32_t[::1] found, Candidate* heap
 ) except -1 nogil:
     """Gather the best `limit` rows that fit, or all when they are fewer, as a heap with the worst on top."""
-    cdef Py_ssize_t block, begin, end, row, n = 0
-    cdef uint64_t smallest
+    cdef Py_ssize_t block, begin, row, n = 0
+    cdef int in_block, index
+    cdef int64_t most = INT64_MAX - 1  # the largest key that may still get in
     cdef Candidate candidate
     for block in range((table.size + BLOCK_ROWS - 1) // BLOCK_ROWS):
         begin = block * BLOCK_ROWS
-        end = min(begin + BLOCK_ROWS, table.size)
-        smallest = block_keys(table.cpu_free, table.memory_free, table.tasks, table.state, ask, begin, end, keys)
-        if smallest == 0xFFFFFFFFFFFFFFFFULL or (n == limit and smallest > heap[0].key):
+        in_block = <int>min(BLOCK_ROWS, table.size - begin)
+        if block_keys(table, ask, begin, in_block, keys) > most:
             continue
-        for row in range(begin, end):
-            candidate.key = keys[row - begin]
-            if candidate.key == 0xFFFFFFFFFFFFFFFFULL or (n == limit and candidate.key > heap[0].key):
-                continue
+        for index in range(rows_up_to(keys, in_block, most, found)):
+            row = begin + found[index]
+            candidate.key = keys[found[index]]
             candidate.tie_break = table.tie_break[row]
             candidate.row = <int32_t>row
             if n == limit and not _better(candidate, heap[0]):
@@ -99,6 +105,8 @@ cdef Py_ssize_t _collect(
                 n += 1
             else:
                 _sink_worst(heap, n, candidate)
+            if n == limit:
+                most = heap[0].key
     return n
 
 
@@ -139,7 +147,7 @@ cdef Py_ssize_t _fill(
             ask.ports_taken[best.row] = 1
         rows[placed] = best.row
         placed += 1
-        best.key += (<uint64_t>1 << 32) + 1
+        best.key += (<int64_t>1 << 32) + 1
         _sink_best(heap, n, 0, best)
     return placed
 

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import filters, packing, reasons
+from beeyard.core.demand import Decision, Demand, Placed, PoolColumn, ReasonCount
 from beeyard.core.filters import Ask
-from beeyard.core.model import HostPort, Node, Platform, Task
+from beeyard.core.model import HostPort, Node
 from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
 from beeyard.core.node_table import NodeTable
 from beeyard.core.pool_rows import PoolRows
@@ -38,66 +39,6 @@ _VERDICTS = {
     filters.VERDICT_MAX_REPLICAS: Reason.MAX_REPLICAS,
     filters.VERDICT_REFUSED: Reason.REFUSED,
 }
-
-ReasonCount = tuple[str, str, int]
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """All of a task that matters for where it fits; tasks with equal demands are placed as one group."""
-
-    service_id: str
-    cpu_nano: int = 0
-    memory_bytes: int = 0
-    constraints: tuple[str, ...] = ()
-    platforms: tuple[Platform, ...] = ()
-    image: str = ""
-    network_ids: tuple[str, ...] = ()
-    host_ports: tuple[HostPort, ...] = ()
-    max_replicas_per_node: int = 0
-
-    @classmethod
-    def of(cls, task: Task) -> Demand:
-        """What a task demands."""
-        spec = task.spec
-        return cls(
-            service_id=task.service_id,
-            cpu_nano=spec.reservations.cpu_nano,
-            memory_bytes=spec.reservations.memory_bytes,
-            constraints=spec.constraints,
-            platforms=spec.platforms,
-            image=spec.image,
-            network_ids=spec.network_ids,
-            host_ports=spec.host_ports,
-            max_replicas_per_node=spec.max_replicas_per_node,
-        )
-
-
-class PoolColumn(msgspec.Struct, frozen=True):
-    """A pool of a network."""
-
-    pool_id: str
-    name: str
-    parent: str
-    nodes: str  # constraints separated by commas; "": all nodes
-    free: int  # what may be handed out now
-
-
-class Placed(msgspec.Struct, frozen=True):
-    """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
-
-    node_id: str
-    pool_ids: tuple[str, ...] = ()
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """The outcome for a group: the first tasks are placed in the order they were given, the last are not."""
-
-    placed: list[Placed]
-    unplaced: int
-    reasons: list[
-        ReasonCount
-    ]  # (Reason, detail, nodes) for the tasks left, most frequent first; empty when none is left
-    explanation: str  # "no suitable node (…)", "" when none is left
 
 
 class _Hold(msgspec.Struct):
@@ -236,17 +177,7 @@ class PlacementIndex:
         rows = np.empty(len(task_ids), dtype=np.int32)
         pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
         n_placed = packing.spread(self._table, ask, rows, pools)
-        nodes, placed = self._columns.nodes, []
-        for task_id, row, pool_rows in zip(task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), strict=False):
-            node = nodes[row]
-            assert node is not None
-            plans = tuple(self._pools.ids[pool] for pool in pool_rows)
-            self._keep(task_id, _Hold(demand, node.id, counted=True, plans=plans))
-            self._pools.note_plans(plans)
-            self._services.note(demand.service_id, row)
-            for port in demand.host_ports:
-                self._ports.setdefault(port, Counter())[row] += 1
-            placed.append(Placed(node.id, plans))
+        placed = self._hold_placed(demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist())
         unplaced = len(task_ids) - n_placed
         if not unplaced:
             return Decision(placed, 0, [], "")
@@ -343,6 +274,32 @@ class PlacementIndex:
             else:
                 counts[_VERDICTS[verdict], ""] += n_nodes
         return reasons.in_order((reason, detail, n) for (reason, detail), n in counts.items())
+
+    def _hold_placed(
+        self, demand: Demand, task_ids: Sequence[str], rows: list[int], pools: list[list[int]]
+    ) -> list[Placed]:
+        """Make the holds of tasks whose room the kernel has taken already. Once for each task, so every step counts."""
+        nodes, by_node, holds, pool_ids = self._columns.nodes, self._holds_by_node, self._holds, self._pools.ids
+        seen: dict[tuple[int, ...], Placed] = {}
+        placed = []
+        for task_id, row, pool_rows in zip(task_ids, rows, pools, strict=False):
+            where = seen.get(key := (row, *pool_rows))
+            if where is None:
+                node = nodes[row]
+                assert node is not None
+                where = seen[key] = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
+            hold = _Hold(demand, where.node_id, True, where.pool_ids)
+            holds[task_id] = hold
+            of_node = by_node.get(where.node_id)
+            if of_node is None:
+                of_node = by_node[where.node_id] = {}
+            of_node[task_id] = hold
+            placed.append(where)
+        self._services.note(demand.service_id, rows)
+        self._pools.note_plans(pool_id for where in placed for pool_id in where.pool_ids)
+        for port in demand.host_ports:
+            self._ports.setdefault(port, Counter()).update(rows)
+        return placed
 
     def _keep(self, task_id: str, hold: _Hold) -> None:
         self._holds[task_id] = hold

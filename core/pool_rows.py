@@ -58,8 +58,7 @@ class PoolRows:
 
     def note_plans(self, pool_ids: Iterable[str]) -> None:
         """The kernel has promised one address of each and lowered the column."""
-        for pool_id in pool_ids:
-            self._planned[pool_id] += 1
+        self._planned.update(pool_ids)
 
     def settle(self, pool_ids: Iterable[str]) -> None:
         """End such promises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +32,13 @@ class ServiceTasks:
         self._columns[service_id] = column  # last in the dict: used most recently
         return column
 
-    def note(self, service_id: str, row: int) -> None:
-        """One task more, which the kernel has already added to the column."""
-        self._by_service.setdefault(service_id, Counter())[row] += 1
+    def note(self, service_id: str, rows: Iterable[int]) -> None:
+        """One task more on each of these rows, which the kernel has already added to the column."""
+        self._by_service.setdefault(service_id, Counter()).update(rows)
 
     def add(self, service_id: str, row: int) -> None:
         """One task more."""
-        self.note(service_id, row)
+        self._by_service.setdefault(service_id, Counter())[row] += 1
         self._change_column(service_id, row, 1)
 
     def remove(self, service_id: str, row: int) -> None:

@@ -204,6 +204,28 @@ def test_any_history_is_placed_and_explained_as_by_plain_python(data: st.DataObj
         twins.check(demand)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    held=st.lists(st.tuples(st.sampled_from(NODE_IDS), st.sampled_from(["s1", "s2"])), max_size=20),
+    rooms=st.lists(st.integers(0, 4), min_size=2, max_size=len(NODE_IDS)),
+    free=st.tuples(st.integers(0, 6), st.integers(0, 6)),
+    n_tasks=st.integers(1, 20),
+)
+def test_spread_over_nodes_with_different_counts_is_as_by_plain_python(
+    held: list[tuple[str, str]], rooms: list[int], free: tuple[int, int], n_tasks: int
+) -> None:
+    """Only counts, room and two pools decide here, so that large groups run into every one of them."""
+    twins = Twins()
+    for number, room in enumerate(rooms):
+        twins.set_node(a_node(f"n{number}", cpu_nano=room, labels={"rack": f"r{number % 2}"}))
+    pools = [PoolColumn(f"p{rack}", "", "eth0", f"node.labels.rack==r{rack}", free[rack]) for rack in (0, 1)]
+    twins.set_network("lan", "macvlan", pools)
+    for node_id, service_id in held:
+        twins.hold(Demand(service_id), node_id)
+    twins.place(Demand("s1"), n_tasks, [])
+    twins.place(Demand("s1", cpu_nano=1, network_ids=("lan",)), n_tasks, [])
+
+
 @pytest.mark.parametrize("n_nodes", [255, 256, 257, 700])
 def test_tables_longer_than_a_block_are_spread_as_by_plain_python(n_nodes: int) -> None:
     node_ids = [f"n{number}" for number in range(n_nodes)]

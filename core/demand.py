@@ -1,0 +1,70 @@
+"""What a placement is asked with and what it answers: see `core.placement`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from beeyard.core.model import HostPort, Platform, Task
+
+ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """All of a task that matters for where it fits; tasks with equal demands are placed as one group."""
+
+    service_id: str
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+    constraints: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    image: str = ""
+    network_ids: tuple[str, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    max_replicas_per_node: int = 0
+
+    @classmethod
+    def of(cls, task: Task) -> Demand:
+        """What a task demands."""
+        spec = task.spec
+        return cls(
+            service_id=task.service_id,
+            cpu_nano=spec.reservations.cpu_nano,
+            memory_bytes=spec.reservations.memory_bytes,
+            constraints=spec.constraints,
+            platforms=spec.platforms,
+            image=spec.image,
+            network_ids=spec.network_ids,
+            host_ports=spec.host_ports,
+            max_replicas_per_node=spec.max_replicas_per_node,
+        )
+
+
+class PoolColumn(msgspec.Struct, frozen=True):
+    """A pool of a network."""
+
+    pool_id: str
+    name: str
+    parent: str
+    nodes: str  # constraints separated by commas; "": all nodes
+    free: int  # what may be handed out now
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
+
+    node_id: str
+    pool_ids: tuple[str, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The outcome for a group: the first tasks are placed in the order they were given, the last are not."""
+
+    placed: list[Placed]
+    unplaced: int
+    reasons: list[
+        ReasonCount
+    ]  # (Reason, detail, nodes) for the tasks left, most frequent first; empty when none is left
+    explanation: str  # "no suitable node (…)", "" when none is left
+
+
+__all__ = ["Decision", "Demand", "Placed", "PoolColumn", "ReasonCount"]
