@@ -220,3 +220,23 @@ async def test_a_disk_that_fails_once_anywhere_costs_at_most_that_task(machine, 
         assert machine.tasks.by_id == {}
         assert machine.kernel.namespaces == ()
         assert await machine.files().list(f"{STATE_DIR}/tasks") == []
+
+
+@pytest.mark.parametrize("after_s", [0.5, 1.5, 3.5], ids=["while preparing", "while starting", "while running"])
+async def test_a_clean_stop_at_any_moment_loses_no_task_and_starts_none_twice(machine, autojump_clock, after_s):
+    machine.behaviour["t1"] = Behaviour(prepare_s=1, start_s=2)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS)])
+        await trio.sleep(after_s)
+    ran_before = bool(machine.tasks.started)
+    await trio.sleep(60)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, state=TaskState.PREPARING)])
+        await trio.sleep(60)
+        # STARTING was on disk and its command had not run: whether it did cannot be known later, so it is not run again.
+        expected = TaskState.FAILED if after_s == 1.5 else TaskState.RUNNING
+        assert manager.status("t1").state is expected
+        assert machine.addresses_up() == (["10.77.0.64"] if expected is TaskState.RUNNING else [])
+        assert ran_before == (after_s == 3.5)

@@ -305,6 +305,24 @@ async def test_an_adopted_task_gets_a_lease_only_once_a_manager_names_it(machine
         assert machine.addresses_up() == ["10.77.0.64"]
 
 
+async def test_a_machine_that_stood_still_longer_than_the_lease_gives_the_address_up(machine, autojump_clock):
+    """What the agent does first when it wakes must not be to believe in its lease."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, lease_s=60.0)])
+        await trio.sleep(100)
+        machine.switch.pause()
+        await trio.sleep(120)
+        machine.switch.resume()
+        await trio.sleep(1)
+        assert machine.addresses_up() == []
+        peer = manager
+        if peer.closed:
+            peer = await machine.net.accept()
+            await peer.welcome(nursery, [an_assigned(address=ADDRESS, lease_s=60.0, state=TaskState.RUNNING)])
+        await peer.until_state("t1", TaskState.FAILED)
+
+
 # --- the certificate, and being thrown out ---
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 import pytest
 import trio
@@ -234,3 +236,31 @@ async def test_two_networks_become_eth0_and_eth1_in_order_of_the_grants(machine,
         await manager.until_state("t1", TaskState.RUNNING)
         links = [(live.interface, live.address) for live in machine.kernel.live_addresses() if live.netns]
         assert links == [("eth0", "10.77.0.64"), ("eth1", "10.78.0.7")]
+
+
+@pytest.mark.parametrize("n", range(1, 16))
+async def test_whichever_request_the_kernel_refuses_nothing_is_left_behind(machine, autojump_clock, n):
+    """Nth-call faults of netlink while a link is made: the task is rejected whole, or runs whole."""
+    request = machine.kernel.request
+    calls = 0
+
+    async def failing(message: bytes, netns: str = "") -> list[bytes]:
+        nonlocal calls
+        calls += 1
+        if calls == n:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        return await request(message, netns)
+
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [])
+        machine.kernel.request = failing
+        await manager.assign(an_assigned(address=ADDRESS))
+        await manager.until(lambda: manager.status("t1").state >= TaskState.RUNNING)
+        await trio.sleep(1)
+        if manager.status("t1").state is TaskState.REJECTED:
+            assert machine.addresses_up() == []
+            assert machine.kernel.namespaces == ()
+        else:
+            assert manager.status("t1").state is TaskState.RUNNING
+            assert machine.addresses_up() == ["10.77.0.64"]
