@@ -86,6 +86,10 @@ async def test_grants_are_told(autojump_clock: object) -> None:
         await world.put(a_service(), msgspec.structs.replace(task, grants=(grant,)))
         assert (await agent.hear(Assignments)).tasks[0].grants == (grant,)
 
+        moved = msgspec.structs.replace(grant, mtu=1400)
+        await world.put(msgspec.structs.replace(world.task("t1"), grants=(moved,)))
+        assert (await agent.hear(Assignments)).tasks[0].grants == (moved,)
+
 
 async def test_changes_within_a_window_are_one_set_with_their_net_effect(autojump_clock: object) -> None:
     """Created, changed and deleted in one breath: an agent hears only what is left of it."""

@@ -3,7 +3,7 @@
 import msgspec
 import trio
 
-from beeyard.core.model import Node
+from beeyard.core.model import Node, NodeSpec
 from beeyard.core.states import Availability, NodeState
 from beeyard.core.wire import Heartbeat, Refused
 from beeyard.runtime.host import PeerCertificate
@@ -270,3 +270,23 @@ async def test_disk_that_refuses_the_verdict_is_asked_again(autojump_clock: obje
         assert world.node(peer.node_id).status.state is NodeState.READY
         await trio.sleep(3)
         assert world.node(peer.node_id).status.state is NodeState.DOWN
+
+
+async def test_node_that_speaks_while_its_fall_waits_for_the_disk_does_not_fall(autojump_clock: object) -> None:
+    """What counts is the moment of the commit, not that of the judgement."""
+    database = MemoryDatabase()
+    async with a_dispatch_world(database) as world, trio.open_nursery() as nursery:
+        await trio.sleep(60)
+        peer, other = await world.join(), await world.join("yard3")
+        agent = await world.session(peer)
+        await trio.sleep(14)
+        database.hold = trio.Event()
+        nursery.start_soon(world.put, msgspec.structs.replace(world.node(other.node_id), spec=NodeSpec(name="x")))
+        await trio.sleep(3)  # it was judged, and its fall waits behind another write
+        await agent.say(Heartbeat(number=1))
+        await trio.sleep(0.1)
+        database.hold.set()
+        await trio.sleep(1)
+        assert world.node(other.node_id).spec.name == "x"
+        assert world.node(peer.node_id).status.state is NodeState.READY
+        assert world.dispatcher.is_connected(peer.node_id)
