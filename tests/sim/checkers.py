@@ -5,7 +5,6 @@ They ask the machines' own kernels, tasks and disks, never the manager: it is th
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 import msgspec
@@ -18,8 +17,8 @@ from beeyard.runtime.fake_kernel import LiveAddress
 from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_parts import FakeParts
 
-# Shorter than any overlap that a wrong order of messages would give, which is at least one delay of the network.
-EVERY_S = 0.05
+# Addresses are checked whenever a kernel changes; the rest, and addresses once more, this often.
+EVERY_S = 1.0
 
 
 def parts_of(machine: SimMachine) -> FakeParts | None:
@@ -32,7 +31,7 @@ def task_addresses(world: SimWorld) -> Iterator[tuple[str, LiveAddress]]:
     for name, machine in world.machines.items():
         parts = parts_of(machine)
         for live in parts.kernel.live_addresses() if parts is not None and machine.net.on else ():
-            if live.netns and not ipaddress.ip_address(live.address).is_link_local:
+            if live.netns and not live.address.startswith("fe80:"):
                 yield name, live
 
 
@@ -45,7 +44,11 @@ def running_tasks(machine: SimMachine) -> list[FakeTask]:
 
 
 async def watch_machines(world: SimWorld) -> None:
-    """Check what must always hold, until cancelled."""
+    """Check what must always hold, until cancelled. An address can only appear twice when some kernel gets it."""
+    for machine in world.machines.values():
+        parts = parts_of(machine)
+        if parts is not None:
+            parts.on_change = lambda: check_no_address_twice(world)
     while True:
         check_no_address_twice(world)
         check_no_machine_over_its_room(world)
