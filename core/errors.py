@@ -17,7 +17,7 @@
     ├── HostError                this machine failed us
     │   ├── NetlinkError         .errno, .operation, .interface, .advice
     │   ├── ExecutorError        .phase, .reason, .exit_code
-    │   └── DiskError            .operation, .path, .reason
+    │   └── DiskError            .operation, .path, .reason, .fatal
     ├── PeerError                the other side of a connection
     │   ├── LocalProtocolError   we were about to break the protocol (our bug)
     │   ├── RemoteProtocolError  they broke it
@@ -225,15 +225,19 @@ class ExecutorError(HostError):
 
 
 class DiskError(HostError):
-    """A file or the database could not be read or written durably."""
+    """A file or the database could not be read or written durably.
+
+    `fatal`: nobody can say any more what is on the disk, so the daemon has to start anew from what it really holds.
+    """
 
     retry: ClassVar[Retry] = "later"
 
-    def __init__(self, operation: str, path: str, reason: str) -> None:
+    def __init__(self, operation: str, path: str, reason: str, *, fatal: bool = False) -> None:
         super().__init__(operation, path, reason)
         self.operation = operation
         self.path = path
         self.reason = reason
+        self.fatal = fatal
 
     def __str__(self) -> str:
         return f"cannot {self.operation} {self.path}: {self.reason}"

@@ -87,14 +87,16 @@ class SqliteDatabase:
             if self._connection is None:
                 raise DiskError(operation, self._path, "it is closed")
             if self._failed:
-                raise DiskError(operation, self._path, self._failed)
+                raise DiskError(operation, self._path, self._failed, fatal=True)
             connection = self._connection
             try:
                 return await trio.to_thread.run_sync(job, connection)
             except sqlite3.Error as error:
                 if _is_sync_failure(error):
                     self._failed = "the disk failed to sync; restart the daemon to read what it holds"
-                raise DiskError(operation, self._path, self._failed or _reason(error)) from error
+                raise DiskError(
+                    operation, self._path, self._failed or _reason(error), fatal=bool(self._failed)
+                ) from error
 
     def _commit(self, connection: sqlite3.Connection, batch: list[Record]) -> None:
         index = self._index

@@ -89,7 +89,11 @@ class Store(View):
         return store
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Commit what is queued, until cancelled; closes the database at the end."""
+        """Commit what is queued, until cancelled; closes the database at the end.
+
+        Raises:
+            DiskError: a fatal one.
+        """
         task_status.started()
         try:
             while True:
@@ -184,6 +188,8 @@ class Store(View):
                 try:
                     await self._database.commit([_record_of(change) for change in changes])
                 except DiskError as error:
+                    if error.fatal:
+                        raise  # ends the daemon: memory and disk may differ, and only a restart tells
                     undo(self._working, changes)
                     log.error("commit failed", reason=str(error), writes=len(changes))
                     results = [r if isinstance(r, outcome.Error) else outcome.Error(error) for r in results]

@@ -11,13 +11,17 @@ from beeyard.runtime.host import Compacted, Record
 
 
 class MemoryDatabase:
-    """Keeps what was committed; `fail_when(n)` decides whether commit number n (from 1) is refused, `after_commit(n)` is called when it is on the disk."""
+    """Keeps what was committed.
+
+    `fail_when(n)` decides whether commit number n (from 1) is refused; `after_commit(n)` is called when it is on the disk.
+    """
 
     def __init__(self, keep: int = 10_000) -> None:
         self.log: list[Record] = []
         self.n_commits = 0
         self.n_batches: list[int] = []
         self.fail_when: Callable[[int], bool] = lambda n: False
+        self.failures_are_fatal = False
         self.after_commit: Callable[[int], None] = lambda n: None
         self.hold: trio.Event | None = None
         self.closed = False
@@ -35,7 +39,7 @@ class MemoryDatabase:
     async def commit(self, batch: Sequence[Record]) -> None:
         self.n_commits += 1
         if self.fail_when(self.n_commits):
-            raise DiskError("write", "memory", "no space left")
+            raise DiskError("write", "memory", "no space left", fatal=self.failures_are_fatal)
         if self.hold is not None:
             with trio.CancelScope(shield=True):
                 await self.hold.wait()

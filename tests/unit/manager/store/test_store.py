@@ -182,6 +182,24 @@ async def test_refusing_disk_fails_the_group_and_shows_nothing() -> None:
         assert [t.id for t in store.tasks_of_service("s")] == ["t", "t4"]
 
 
+async def test_lost_disk_ends_the_daemon() -> None:
+    """When nobody can say what is on the disk the committer ends, callers with it, and nothing of the group is shown."""
+    database = MemoryDatabase()
+    database.fail_when, database.failures_are_fatal = lambda n: True, True
+    store = await Store.open(cast("Host", _Host(database)), "/state/store.db")
+
+    async def daemon() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            nursery.start_soon(store.commit, lambda tx: tx.create(a_service("a")))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await daemon()
+    assert caught.group_contains(DiskError)
+    assert not store.services
+    assert database.closed
+
+
 async def test_nothing_is_visible_before_it_is_durable() -> None:
     """While the disk is busy readers see the old state; many callers then share one batch."""
     database = MemoryDatabase()
