@@ -86,17 +86,19 @@ def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1):
             os.dup2(null, fd)
-        reply = socket.socket(fileno=fds[0])
         if data == SHIM:
             os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
             os.close(null)
-            shim.serve(reply)
-        reply.sendall(json.dumps(_answer(json.loads(data), fds[1:])).encode() + b"\n")
+            shim.serve(socket.socket(fileno=fds[0]))
+        else:
+            os.write(fds[0], json.dumps(_answer(json.loads(data), fds[1:])).encode() + b"\n")
     except EOFError:  # the agent gave up before it had asked for anything
         pass
     except BaseException:  # nobody above could handle it
-        os.write(fds[0], json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
-    os._exit(0)
+        with contextlib.suppress(OSError):
+            os.write(fds[0], json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
+    finally:
+        os._exit(0)
 
 
 def _answer(request: dict[str, Any], fds: list[int]) -> dict[str, object]:
