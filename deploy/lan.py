@@ -51,6 +51,10 @@ class Lan:
         run(*inside, "address", "add", gateway, "dev", "lan0")
         run(*inside, "address", "add", f"{self.subnet6[1]}/{self.subnet6.prefixlen}", "dev", "lan0", "nodad")
         run(*inside, "link", "set", "lan0", "up")
+        # A router that leads nowhere says "unreachable" at once; silence would make every name look-up take seconds.
+        for setting in ("ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/icmp_ratelimit=0"):
+            name, _, value = setting.partition("=")
+            run(*self.enter(self.outside), "sh", "-c", f"echo {value} >/proc/sys/net/{name}")
         for number in range(1, n_hosts + 1):
             self.add_host(number)
 

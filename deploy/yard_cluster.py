@@ -86,6 +86,7 @@ class YardCluster:
         self.state = Path("/var/lib/beeyard") / name
         self.run_dir = Path("/run/beeyard") / name
         self.manager_address = f"tcp://{self.lan.address(1)}:2377"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}  # those that this process started and must reap
 
     # --- daemons ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +109,7 @@ class YardCluster:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         log.close()
+        self._children[name] = process
         daemon = Daemon.of(name, process.pid)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         (self.run_dir / f"{name}.pid").write_text(json.dumps(dataclasses.asdict(daemon)))
@@ -147,8 +149,9 @@ class YardCluster:
         daemon = self.daemons().get(name)
         if daemon is not None and daemon.alive():
             os.kill(daemon.pid, signal_number)
-            with contextlib.suppress(ChildProcessError):
-                self._reap(daemon)
+            if name in self._children:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._children.pop(name).wait(STOP_TIMEOUT_S)
             deadline = time.monotonic() + STOP_TIMEOUT_S
             while daemon.alive():
                 if time.monotonic() > deadline:
@@ -160,11 +163,6 @@ class YardCluster:
     def process_exists(pid: int) -> bool:
         """Whether a process is there and no zombie."""
         return start_time(pid) is not None
-
-    def _reap(self, daemon: Daemon) -> None:
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while time.monotonic() < deadline and os.waitpid(daemon.pid, os.WNOHANG)[0] == 0:
-            time.sleep(0.02)
 
     # --- API --------------------------------------------------------------------------------------------------------
 

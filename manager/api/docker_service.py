@@ -34,7 +34,8 @@ def read_service_spec(body: object) -> ServiceSpec:
     if not fields.has("TaskTemplate"):
         raise BadRequest("mismatched Runtime and *Spec fields")
     name = fields.text("Name")
-    if len(name) > 63 or not re.fullmatch(NAME_PATTERN, name):
+    # None is given: the manager draws one.
+    if name and (len(name) > 63 or not re.fullmatch(NAME_PATTERN, name)):
         raise InvalidSpec("Name", f"{name!r:.80}: a service's name must be valid as a DNS name component")
     task = read_task_spec(fields.nested("TaskTemplate"))
     # Where clients before API 1.25 put them.

@@ -21,12 +21,13 @@ from beeyard.core.model import (
 )
 from beeyard.core.states import TaskState
 from beeyard.manager.control.image import HOST_IMAGE, docker_image
+from beeyard.manager.control.name import draw_name
 from beeyard.manager.store import Store, Transaction, View
 from beeyard.runtime.host import Host
 
 
 async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service:
-    """Store a new service.
+    """Store a new service. One without a name gets one.
 
     Raises:
         InvalidSpec, NotFound: a network that is not there, an image that no node runs, …
@@ -36,7 +37,8 @@ async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service
     service_id = host.new_id()
 
     def build(tx: Transaction) -> Service:
-        return tx.create(Service(id=service_id, spec=_checked(tx, spec)))
+        named = spec if spec.name else msgspec.structs.replace(spec, name=draw_name(host.rng, tx))
+        return tx.create(Service(id=service_id, spec=_checked(tx, named)))
 
     return await store.commit(build)
 

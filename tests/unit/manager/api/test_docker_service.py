@@ -192,7 +192,6 @@ def test_what_beeyard_does_not_have_is_refused_by_the_flag(body: dict[str, Any],
 INVALID = [
     ({**a_body(), "Name": "-web"}, "valid as a DNS name component"),
     ({**a_body(), "Name": "w" * 64}, "valid as a DNS name component"),
-    ({**a_body(), "Name": ""}, "valid as a DNS name component"),
     ({"Name": "b"}, "mismatched Runtime"),
     ({**a_body(), "Mode": {"Replicated": {}, "Global": {}}}, "only one service mode"),
     ({**a_body(), "Mode": {"Replicated": {"Replicas": -1}}}, "Replicas"),
