@@ -64,8 +64,8 @@ async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
         await lines.send(**controller._order.to_json())
         await trio.sleep(n * 0.0005)
         lines.stream.socket.close()
-        await trio.sleep(0.1)  # a shim that is not even born leaves nothing either, but only yet
-        assert await machine.leftovers() == [], n
+        await machine.until_zygote_is_childless()
+        assert await machine.leftovers_now() == [], n
 
 
 async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import tempfile
@@ -66,6 +67,14 @@ class ProcessMachine:
         return [
             pid for pid in found if os.path.exists(f"/proc/{pid}/exe")
         ]  # the dead that wait for their reaper have none
+
+    async def until_zygote_is_childless(self) -> None:
+        """Wait until all that the zygote was asked for has been forked, and has ended."""
+        await self.executor._zygote.ask("sweep", places=self.executor.places, spared=["t" * 25])
+        pid = self.executor.zygote_pid
+        with trio.fail_after(SETTLE_S):
+            while pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text():  # noqa: ASYNC110 - the kernel sends no event
+                await trio.sleep(0.005)
 
     async def kill_shim(self, task_id: str) -> None:
         os.kill(self.processes(task_id)[0], signal.SIGKILL)

@@ -129,7 +129,7 @@ class TaskCgroup:
         """Its directory in each hierarchy."""
         return [self._path(hierarchy) for hierarchy in self.hierarchies]
 
-    def _file(self, controller: str, name: str) -> str:
+    def file(self, controller: str, name: str) -> str:
         """A control file, or "" when no hierarchy has the controller."""
         for hierarchy in self.hierarchies:
             if controller in hierarchy.controllers:
@@ -158,24 +158,24 @@ class TaskCgroup:
         if limits.memory_bytes:
             self._limit_memory(limits.memory_bytes)
         if limits.pids:
-            _write(self._file("pids", "pids.max"), str(limits.pids))
+            _write(self.file("pids", "pids.max"), str(limits.pids))
 
     def _limit_cpu(self, cpu_nano: int) -> None:
         quota_us = max(CPU_QUOTA_US_MIN, cpu_nano * CPU_PERIOD_US // 10**9)
         if self._version("cpu") == 2:
-            _write(self._file("cpu", "cpu.max"), f"{quota_us} {CPU_PERIOD_US}")
+            _write(self.file("cpu", "cpu.max"), f"{quota_us} {CPU_PERIOD_US}")
         else:
-            _write(self._file("cpu", "cpu.cfs_period_us"), str(CPU_PERIOD_US))
-            _write(self._file("cpu", "cpu.cfs_quota_us"), str(quota_us))
+            _write(self.file("cpu", "cpu.cfs_period_us"), str(CPU_PERIOD_US))
+            _write(self.file("cpu", "cpu.cfs_quota_us"), str(quota_us))
 
     def _limit_memory(self, memory_bytes: int) -> None:
         """Bound memory, and swap with it: a task at its limit is killed, it does not slow the host by swapping."""
         if self._version("memory") == 2:
-            _write(self._file("memory", "memory.max"), str(memory_bytes))
-            swap, value = self._file("memory", "memory.swap.max"), "0"
+            _write(self.file("memory", "memory.max"), str(memory_bytes))
+            swap, value = self.file("memory", "memory.swap.max"), "0"
         else:
-            _write(self._file("memory", "memory.limit_in_bytes"), str(memory_bytes))
-            swap, value = self._file("memory", "memory.memsw.limit_in_bytes"), str(memory_bytes)
+            _write(self.file("memory", "memory.limit_in_bytes"), str(memory_bytes))
+            swap, value = self.file("memory", "memory.memsw.limit_in_bytes"), str(memory_bytes)
         if os.path.exists(swap):  # a kernel may be built or booted without swap accounting
             _write(swap, value)
 
@@ -217,7 +217,7 @@ class TaskCgroup:
         """How often the kernel killed something in it because its memory limit was reached."""
         name = "memory.events" if self._version("memory") == 2 else "memory.oom_control"
         try:
-            lines = _read(self._file("memory", name)).splitlines()
+            lines = _read(self.file("memory", name)).splitlines()
         except OSError:
             return 0
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
