@@ -121,7 +121,7 @@ class Dispatcher:
             await listener.aclose()
 
     async def _serve(self, connection: Connection) -> None:
-        """One connection; nothing that happens on it may end anything else."""
+        """One connection. What its other side does ends it alone; a defect of ours is left to the listener's firebreak."""
         try:
             connected = self.is_connected(self._authority.cluster.manager_node_id)
             visitor = await self._entrance.greet(connection, manager_node_connected=connected)
@@ -131,8 +131,6 @@ class Dispatcher:
             log.debug("connection ended", remote=connection.remote, reason=str(group.exceptions[0]))
         except* PeerError as group:
             log.warning("connection ended", remote=connection.remote, reason=str(group.exceptions[0]))
-        except* Exception:
-            log.exception("connection ended by an error of ours", remote=connection.remote)
 
     # --- sessions ---
 
