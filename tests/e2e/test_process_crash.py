@@ -128,6 +128,19 @@ async def test_files_of_a_lost_task_are_swept(machine: ProcessMachine) -> None:
     assert await machine.leftovers() == []
 
 
+async def test_idle_executor_leaves_no_cgroup(machine: ProcessMachine) -> None:
+    """An agent that ends with no task on its host takes its level of the cgroup trees with it; one with tasks does not."""
+    places = machine.executor.places
+    parents = [f"{hierarchy.path}/{places.cgroup_parent}" for hierarchy in places.hierarchies()]
+    await started(machine, a_task(machine))
+    await machine.restart_agent()
+    assert all(os.path.isdir(parent) for parent in parents)
+    (controller,) = await machine.executor.recover()
+    await controller.remove()
+    await machine.restart_agent()
+    assert not any(os.path.isdir(parent) for parent in parents)
+
+
 async def test_many_tasks_leave_no_descriptors(machine: ProcessMachine) -> None:
     """Forty tasks at once come and go; the agent holds no descriptor more than before."""
     warm = await started(machine, a_task(machine))

@@ -154,7 +154,7 @@ async def test_cpu_limit_throttles(machine: ProcessMachine) -> None:
     controller = await started(machine, task)
     path = machine.executor.places.cgroup(task.id).file("cpu", "cpu.stat")
     with trio.fail_after(30):
-        while int(fields(pathlib.Path(path).read_text(), " ")["nr_throttled"]) < 3:
+        while int(fields(pathlib.Path(path).read_text(), " ")["nr_throttled"]) < 3:  # noqa: ASYNC110 - no event comes
             await trio.sleep(0.1)
     await controller.remove()
 

@@ -152,7 +152,7 @@ class TaskCgroup:
             path = self._path(hierarchy)
             if hierarchy.version == 2:
                 _enable(hierarchy, self.parent)
-            os.makedirs(path, mode=0o755, exist_ok=True)
+            _make(path)
         if limits.cpu_nano:
             self._limit_cpu(limits.cpu_nano)
         if limits.memory_bytes:
@@ -263,13 +263,24 @@ class TaskCgroup:
                 time.sleep(0.001)
 
 
+def _make(path: str) -> None:
+    """Make a directory and those above it, also while another agent on this host drops those that it left empty."""
+    for _ in range(10):
+        try:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+            return
+        except FileNotFoundError:
+            continue
+    os.makedirs(path, mode=0o755, exist_ok=True)
+
+
 def _enable(hierarchy: Hierarchy, parent: str) -> None:
     """On v2, let the children of each level down to `parent` have our controllers."""
     path = hierarchy.path
     wanted = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     for part in ["", *parent.split("/")]:
         path = f"{path}/{part}" if part else path
-        os.makedirs(path, mode=0o755, exist_ok=True)
+        _make(path)
         control = f"{path}/cgroup.subtree_control"
         enabled = _read(control).split() if os.path.exists(control) else []
         if not all(controller in enabled for controller in hierarchy.controllers):

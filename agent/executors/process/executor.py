@@ -125,11 +125,12 @@ class ProcessExecutor:
         )
 
     async def aclose(self) -> None:
-        """End what this life of the agent holds. Tasks and shims go on."""
+        """End what this life of the agent holds. Tasks and shims go on; without any, no cgroup of this agent stays."""
         for controller in list(self._controllers):
             controller.close()
         self._controllers.clear()
         await self._zygote.aclose()
+        cgroups.remove_parent(self.places.hierarchies(), self.places.cgroup_parent)
 
 
 def _environment(spec: TaskSpec) -> tuple[dict[str, str], tuple[str, ...]]:
