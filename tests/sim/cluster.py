@@ -99,8 +99,8 @@ class Cluster:
                 await self.api.call("POST", f"/nodes/{node['ID']}/update", spec, version=version)
 
     async def create_networks(self) -> str:
-        """A pool for each rack, and the network that draws from both."""
-        for rack, ip_range in (("r1", "10.77.0.64/26"), ("r2", "10.77.0.128/26")):
+        """A pool for each rack, so small that addresses are soon used again, and the network that draws from both."""
+        for rack, ip_range in (("r1", "10.77.0.64/27"), ("r2", "10.77.0.96/27")):
             await self.api.call("POST", "/networks/create", a_pool(rack, ip_range))
         lan = {"Name": "lan", "Driver": "macvlan", "Scope": "swarm", "ConfigFrom": {"Network": "racks"}}
         made = await self.api.call("POST", "/networks/create", lan)
@@ -131,7 +131,7 @@ async def scenario(world: SimWorld) -> None:
         world.machine(name)
     nemesis = Nemesis(world, managers=[MANAGER], agents=cluster.agents)
     network_ids = await cluster.start()
-    workload = Workload(world, cluster.api, network_ids, n_services=6, n_tasks=12)
+    workload = Workload(world, cluster.api, network_ids, n_services=6, n_tasks=10)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(checkers.watch_machines, world)
         nemesis.prepare()
@@ -153,12 +153,12 @@ async def _break_things(nemesis: Nemesis, workload: Workload) -> None:
     with trio.move_on_after(SAFETY_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(nemesis.run)
-            nursery.start_soon(workload.run, 5.0)
+            nursery.start_soon(workload.run, 3.0)
     nemesis.heal()
 
 
 async def _until_converged(cluster: Cluster, workload: Workload) -> None:
-    """Every service has its replicas running. 120 addresses serve at most 72 tasks, so all fit."""
+    """Every service has its replicas running. 64 addresses serve at most 60 tasks, so all fit."""
     wanted = await workload.wanted_tasks()
     deadline = trio.current_time() + LIVENESS_S
     while True:
