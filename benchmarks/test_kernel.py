@@ -1,9 +1,9 @@
 """How fast the kernel places: one task, and groups, on random tables of 1,000 to 100,000 nodes filled to 50, 80 and 95 %.
 
-Beside each benchmark's own wall time stand CPU times of the same run (`extra_info`), in microseconds a task: of placing and
-dropping through the Python face, which makes and ends the holds (`face`); of the compiled part alone (`kernel`); and of natural
-numpy and natural Python, which like the kernel only choose nodes. `times_…` compares those with the kernel. The placements of
-all are compared one by one.
+Beside each benchmark's own wall time stand CPU times of the same run (`extra_info`), in microseconds a task: `face` is
+placing and dropping through Python, which makes and ends the holds; `kernel` is the compiled part alone; natural `numpy`
+and natural `python`, like the kernel, only choose nodes, and `times_…` compares them with it. All placements are compared
+one by one.
 """
 
 from __future__ import annotations

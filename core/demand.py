@@ -1,4 +1,7 @@
-"""What a placement is asked with and what it answers: see `core.placement`."""
+"""What a placement is asked with and what it answers: see `core.placement`.
+
+There are as many of these as tasks and none can be part of a cycle, so the garbage collector leaves them alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from beeyard.core.model import HostPort, Platform, Task
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True, gc=False):
     """All of a task that matters for where it fits; tasks with equal demands are placed as one group."""
 
     service_id: str
@@ -49,7 +52,7 @@ class PoolColumn(msgspec.Struct, frozen=True):
     free: int  # what may be handed out now
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
 
     node_id: str

@@ -38,7 +38,7 @@ class _Column:
         self._read = read
         self._number: dict[Hashable, int] = {}
         self._values: list[Any] = []
-        self._answers: dict[Hashable, NDArray[np.int32]] = {}
+        self._answers: dict[Hashable, Codes] = {}
         self.ids = np.zeros(max(len(nodes), 64), dtype=np.int32)
         for row, node in enumerate(nodes):
             if node is not None:
@@ -58,18 +58,18 @@ class _Column:
         self.ids[row] = number
         return changed
 
-    def answers(self, question: Hashable, answer: Callable[[Any], int], size: int) -> NDArray[np.int32]:
+    def answers(self, question: Hashable, answer: Callable[[Any], int], size: int) -> Codes:
         """`answer(value)` for each of the first `size` rows; values already asked this question are not asked again."""
         known = self._answers.get(question)
         n_known = 0 if known is None else len(known)
         if known is None or n_known < len(self._values):
-            more = np.fromiter((answer(v) for v in self._values[n_known:]), dtype=np.int32)
+            more = np.fromiter((answer(v) for v in self._values[n_known:]), dtype=np.uint8)
             known = more if known is None else np.concatenate([known, more])
             if len(self._answers) >= SHAPES_MAX:
                 self._answers.pop(next(iter(self._answers)))
             self._answers[question] = known
         if not len(known):
-            return np.zeros(size, dtype=np.int32)
+            return np.zeros(size, dtype=np.uint8)
         return known[self.ids[:size]]
 
 
@@ -181,15 +181,16 @@ class NodeColumns:
         build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
         part = np.full((size, 1), -1, dtype=np.int32)
         used = np.zeros(size, dtype=np.int32)
+        parents = {name: self._parent(network.driver, name) for name in dict.fromkeys(p.parent for p in network.pools)}
         for pool in network.pools:
-            serves, parent = self._matches(constraint.split(pool.nodes)), self._parent(network, pool)
+            serves, parent = self._matches(constraint.split(pool.nodes)), parents[pool.parent]
             rows = np.flatnonzero(serves & (parent == 0))
             if len(rows) and used[rows].max() == part.shape[1]:
                 part = np.concatenate([part, np.full((size, 1), -1, dtype=np.int32)], axis=1)
             part[rows, used[rows]] = pool.row
             used[rows] += 1
         for pool in network.pools if not used.all() else ():
-            serves, parent = self._matches(constraint.split(pool.nodes)), self._parent(network, pool)
+            serves, parent = self._matches(constraint.split(pool.nodes)), parents[pool.parent]
             without = serves & (used == 0)
             where = f"{pool.parent} for network {network.name}"
             other = "ipvlan" if network.driver == "macvlan" else "macvlan"
@@ -198,10 +199,9 @@ class NodeColumns:
         build.rule_out(used == 0, Reason.NO_POOL, network.name)
         build.pools.append(part)
 
-    def _parent(self, network: NetworkShape, pool: Pool) -> NDArray[np.int32]:
+    def _parent(self, driver: str, parent: str) -> Codes:
         """The `_parent_state` of each row."""
-        answer = partial(_parent_state, parent=pool.parent, driver=network.driver)
-        return self._ask("links", ("parent", network.driver, pool.parent), answer)
+        return self._ask("links", ("parent", driver, parent), partial(_parent_state, parent=parent, driver=driver))
 
     def _matches(self, expressions: tuple[str, ...]) -> NDArray[np.bool_]:
         """Rows whose nodes satisfy all constraints. One that does not parse is satisfied by none."""
@@ -214,7 +214,7 @@ class NodeColumns:
             matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
         return matching
 
-    def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> NDArray[np.int32]:
+    def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> Codes:
         if name not in self._columns:
             read = _READ.get(name) or (lambda node: constraint.node_property(name, node))
             self._columns[name] = _Column(read, self.nodes)

@@ -41,7 +41,7 @@ _VERDICTS = {
 }
 
 
-class _Hold(msgspec.Struct):
+class _Hold(msgspec.Struct, gc=False):
     demand: Demand
     node_id: str
     counted: bool = False  # the node is known, so the hold is in the table

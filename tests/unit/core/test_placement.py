@@ -492,3 +492,32 @@ def test_placing_a_task_twice_is_a_mistake() -> None:
     index.place(WEB, ["t1"])
     with pytest.raises(AssertionError, match="placed once"):
         index.place(WEB, ["t1"])
+
+
+def test_index_that_grew_decides_as_one_that_was_built_at_once() -> None:
+    """Columns of nodes, services and pools are copied into longer ones on the way."""
+
+    def add(index: PlacementIndex, numbers: range) -> None:
+        for number in numbers:
+            index.set_node(a_node(f"n{number}", labels={"rack": f"r{number % 20}"}, cpu_nano=2 * CPU))
+
+    def set_pools(index: PlacementIndex, n: int) -> None:
+        pools = [PoolColumn(f"p{r}", f"lan-r{r:02}", "eth0", f"node.labels.rack==r{r}", 7) for r in range(n)]
+        index.set_network("net1", "macvlan", pools, name="lan")
+
+    demand = Demand("web", cpu_nano=CPU, network_ids=("net1",), constraints=("node.labels.rack!=r3",))
+    grown, built = PlacementIndex(), PlacementIndex()
+    add(grown, range(3))
+    set_pools(grown, 2)
+    first = grown.place(demand, ids("a", 2)).placed
+    add(grown, range(3, 300))
+    set_pools(grown, 20)
+    add(built, range(300))
+    set_pools(built, 20)
+    for task_id, where in zip(ids("a", 2), first, strict=True):
+        built.hold(task_id, demand, where.node_id)
+        built.set_pool_free(where.pool_ids[0], 6)
+    decision = grown.place(demand, ids("b", 150))
+    assert decision == built.place(demand, ids("b", 150))
+    assert (len(decision.placed), decision.unplaced) == (19 * 7 - 2, 19)
+    assert decision.reasons[0] == ("constraint", "", 15)
