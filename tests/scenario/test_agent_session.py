@@ -305,6 +305,21 @@ async def test_an_adopted_task_gets_a_lease_only_once_a_manager_names_it(machine
         assert machine.addresses_up() == ["10.77.0.64"]
 
 
+async def test_an_adopted_task_that_no_manager_has_named_yet_keeps_the_lease_it_has(machine, autojump_clock):
+    """Its address may have been given to somebody else meanwhile: contact alone does not speak for the task."""
+    async with machine.agent(crash=True) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, lease_s=60.0)])
+        await manager.until_state("t1", TaskState.RUNNING)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, None)
+        await trio.sleep(50)
+        assert machine.addresses_up() == ["10.77.0.64"]
+        await trio.sleep(20)
+        assert machine.addresses_up() == []
+
+
 async def test_a_machine_that_stood_still_longer_than_the_lease_gives_the_address_up(machine, autojump_clock):
     """What the agent does first when it wakes must not be to believe in its lease."""
     async with machine.agent() as nursery:

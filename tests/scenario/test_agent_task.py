@@ -122,7 +122,8 @@ async def test_an_image_that_nobody_here_runs_is_rejected_by_name(machine, autoj
 async def test_no_end_is_reported_while_the_links_may_still_be_up(machine, autojump_clock):
     """Whatever the executor says, the address is down before anybody can be given it."""
     machine.behaviour["t1"] = Behaviour(fail_at="links_down", n_failures=3)
-    machine.kernel.links_down = lambda netns: None  # the shim is of no help either
+    machine.kernel.links_down = lambda netns: None  # the shim is of no help,
+    machine.kernel.drop_netns = lambda netns: None  # and the kernel drops the namespace whenever it likes
     seen: list[list[str]] = []
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
@@ -145,7 +146,17 @@ async def test_desired_ready_holds_before_the_command(machine, autojump_clock):
         assert machine.tasks.started == ["t1"]
 
 
-async def test_a_wish_is_never_taken_back(machine, autojump_clock):
+async def test_a_wish_to_run_is_not_taken_back(machine, autojump_clock):
+    machine.behaviour["t1"] = Behaviour(prepare_s=5)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(desired=TaskState.RUNNING)])
+        await trio.sleep(1)
+        await manager.assign(an_assigned(desired=TaskState.READY))
+        await manager.until_state("t1", TaskState.RUNNING)
+
+
+async def test_a_wish_to_stop_is_not_taken_back(machine, autojump_clock):
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await manager.welcome(nursery, [an_assigned(desired=TaskState.SHUTDOWN)])

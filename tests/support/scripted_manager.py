@@ -88,19 +88,23 @@ class Peer:
     async def welcome(
         self,
         nursery: trio.Nursery,
-        tasks: Iterable[AssignedTask] = (),
+        tasks: Iterable[AssignedTask] | None = (),
         *,
         heartbeat_s: float = 5.0,
         managers: tuple[str, ...] = (),
     ) -> Hello:
-        """Open the session and send a complete set; from then on everything is heard, and confirmed if wished."""
+        """Open the session and send a complete set; from then on everything is heard, and confirmed if wished.
+
+        `tasks` None: the manager takes its time with the set.
+        """
         hello = await self.hear()
         assert isinstance(hello, Hello), hello
         self.heard.append((trio.current_time(), hello))
         await self.say(
             Welcome(session_id="s", node_id="n1", heartbeat_s=heartbeat_s, manager_addresses=managers),
         )
-        await self.assign_all(tasks)
+        if tasks is not None:
+            await self.assign_all(tasks)
         nursery.start_soon(self._listen)
         return hello
 
