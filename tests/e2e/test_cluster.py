@@ -1,0 +1,161 @@
+"""The whole way of a task on real namespaces, driven by the stock docker client."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from collections import Counter
+
+import pytest
+
+from deploy.lan import Lan
+from deploy.yard_cluster import YardCluster
+from tests.support.docker import RACK_RANGES, Docker, addresses_of, eventually
+
+pytestmark = pytest.mark.netns
+
+SERVER = ("host", "python3", "-m", "http.server", "8000")
+
+
+def rack_of_node(docker: Docker) -> dict[str, str]:
+    return {
+        node["ID"]: node["Spec"]["Labels"]["rack"]
+        for node in docker.inspect("node", *docker("node", "ls", "-q").split())
+    }
+
+
+def in_its_rack(task: dict, racks: dict[str, str]) -> bool:
+    pool = ipaddress.ip_network(RACK_RANGES[racks[task["NodeID"]]])
+    return all(ipaddress.ip_address(address) in pool for address in addresses_of(task))
+
+
+def http_status(netns: str, address: str) -> str:
+    """What a GET from inside a namespace answers."""
+    program = f"import urllib.request; print(urllib.request.urlopen('http://{address}:8000', timeout=5).status)"
+    return subprocess.run(
+        ["nsenter", f"--net={netns}", "/usr/bin/python3", "-c", program], capture_output=True, text=True, check=False
+    ).stdout.strip()
+
+
+def test_the_cluster_shows_its_nodes(docker: Docker) -> None:
+    """Three nodes are ready and the manager's is the leader."""
+    rows = [json.loads(line) for line in docker("node", "ls", "--format", "json").splitlines()]
+    assert sorted(row["Status"] for row in rows) == ["Ready"] * 3
+    assert [row["ManagerStatus"] for row in rows if row["ManagerStatus"]] == ["Leader"]
+    assert Counter(rack_of_node(docker).values()) == {"r1": 2, "r2": 1}
+
+
+def test_a_service_gets_addresses_of_the_racks_it_landed_in(docker: Docker, lan: str, cluster: YardCluster) -> None:
+    """Each task's address is of its node's pool, none is there twice, and tasks reach each other across hosts."""
+    created = docker("service", "create", "--name", "web", "--replicas", "6", "--network", lan, *SERVER)
+    assert "Service " in created
+    assert "converged" in created
+
+    tasks, racks = docker.running("web"), rack_of_node(docker)
+    addresses = [address for task in tasks for address in addresses_of(task)]
+    assert len(tasks) == 6
+    assert len(set(addresses)) == 6
+    assert [task["ID"] for task in tasks if not in_its_rack(task, racks)] == []
+
+    (network,) = docker.inspect("network", lan)
+    shown = {container["IPv4Address"].partition("/")[0] for container in network["Containers"].values()}
+    assert shown == set(addresses)
+
+    here = next(task for task in tasks if racks[task["NodeID"]] == "r1")
+    there = next(task for task in tasks if racks[task["NodeID"]] == "r2")
+    namespace = f"/proc/{here['Status']['ContainerStatus']['PID']}/ns/net"
+    assert http_status(namespace, addresses_of(there)[0]) == "200"
+    assert http_status(f"/run/netns/{cluster.lan.outside}", addresses_of(here)[0]) == "200"
+
+
+def test_a_service_without_a_network_has_loopback_only(docker: Docker) -> None:
+    """No `--network`: a namespace of its own with nothing but lo."""
+    docker("service", "create", "--name", "alone", "host", "sleep", "1d")
+    (task,) = docker.running("alone")
+    pid = task["Status"]["ContainerStatus"]["PID"]
+    links = subprocess.run(
+        ["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-o", "link"], capture_output=True, text=True, check=True
+    )
+    assert [line.split(": ")[1] for line in links.stdout.splitlines()] == ["lo"]
+    docker("service", "rm", "alone")
+
+
+def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> None:
+    """128 addresses: 128 of 200 tasks run, the rest names the pool, and others are not held up."""
+    docker("service", "scale", "-d", "web=200")
+    eventually(lambda: len(docker.running("web")) == 128, within_s=90, every_s=1)
+    waiting = [task for task in docker.tasks("web", desired="running") if task["Status"]["State"] == "pending"]
+    assert len(waiting) == 72
+    reason = eventually(lambda: docker.tasks("web")[-1] and _reason(docker), within_s=10)
+    assert "no address left in pool lan-r1" in reason
+    assert "no address left in pool lan-r2" in reason
+
+    docker("service", "create", "--name", "aside", "--replicas", "2", "host", "sleep", "1d", timeout_s=30)
+    docker("service", "rm", "aside")
+
+    addresses = [address for task in docker.running("web") for address in addresses_of(task)]
+    assert len(set(addresses)) == 128
+
+    docker("service", "scale", "web=6")
+    eventually(lambda: _pools(docker, lan) == {"lan-r1": 64, "lan-r2": 64}, within_s=90, every_s=1)
+
+
+def _reason(docker: Docker) -> str:
+    """What `service ps` says of the tasks that wait."""
+    lines = docker(
+        "service",
+        "ps",
+        "--no-trunc",
+        "--filter",
+        "desired-state=running",
+        "--format",
+        "{{.CurrentState}} {{.Error}}",
+        "web",
+    )
+    return next((line for line in lines.splitlines() if line.startswith("Pending") and "pool" in line), "")
+
+
+def _pools(docker: Docker, network: str) -> dict[str, int]:
+    """Used plus free addresses of each pool, when none is cooling."""
+    (shown,) = docker.inspect("network", network)
+    pools = shown["Status"]["IPAM"]["Pools"]
+    assert all(pool["Cooling"] == 0 for pool in pools.values()), pools
+    assert sum(pool["Used"] for pool in pools.values()) == 6, pools
+    return {name: pool["Used"] + pool["Free"] for name, pool in pools.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("service", "create", "-d", "-p", "80:80", "host", "true"), "publish"),
+        (("service", "create", "-d", "--mode", "global", "host", "true"), "global"),
+        (("service", "create", "-d", "--secret", "x", "host", "true"), "secret"),
+        (("secret", "ls"), "secret"),
+        (("network", "create", "-d", "overlay", "x"), "overlay"),
+        (("service", "create", "-d", "--constraint", "node.role=worker", "host", "true"), "constraint"),
+        (("service", "create", "-d", "--name", "web", "host", "true"), "web already exists"),
+        (("network", "rm", "lan"), "in use by service web"),
+        (("network", "rm", "host"), "pre-defined"),
+        (("node", "rm", "nosuch"), "node nosuch not found"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(
+    docker: Docker, lan: str, arguments: tuple[str, ...], sentence: str
+) -> None:
+    """No field that a user sets is silently ignored."""
+    result = docker.run(*arguments)
+    assert result.returncode != 0
+    assert sentence in result.stderr
+
+
+def test_a_service_leaves_nothing_behind(docker: Docker, lan: str, cluster: YardCluster) -> None:
+    """After removal no link of a task is left on any host and no address is used."""
+    docker("service", "rm", "web")
+
+    eventually(lambda: docker.used_addresses(lan) == 0, within_s=30)
+    for number in (1, 2, 3):
+        links = subprocess.run(
+            [*Lan.enter(cluster.lan.host(number)), "ip", "-o", "link"], capture_output=True, text=True, check=True
+        ).stdout
+        assert "macvlan" not in links
