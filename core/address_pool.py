@@ -22,21 +22,21 @@ from __future__ import annotations
 
 import heapq
 import ipaddress
-from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from beeyard.core.address_space import AddressSpace, PoolUsage, Range, decrease, edge_addresses
 from beeyard.core.errors import NotFound, PoolExhausted
 from beeyard.core.model import IPAMConfig
 
 # 30 s: an ARP entry lives 15 to 45 s by Linux' default (base_reachable_time 30 s, half to three halves of it).
 COOL_DOWN_S = 30.0
+# Moving one address within sorted lists of 100,000 costs about 40 us, sorting them anew about 20 ms.
+REBUILD_MIN = 500
 # 1 us: adding and subtracting the same duration from a time in seconds does not give exactly the same time.
 TIME_ERROR_S = 1e-6
-
-_FREE, _COOLING, _FIXED, _HELD = range(4)
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,118 +49,6 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     reserved: tuple[str, ...] = ()  # more addresses that are never handed out
 
 
-class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of addresses, of the family with the fewest free: total = used + cooling + free."""
-
-    total: int
-    used: int
-    cooling: int
-    free: int
-
-
-class _Range:
-    """The addresses of one family that a pool hands out, and where the search goes on."""
-
-    __slots__ = ("cursor", "family", "first", "fixed", "last", "prefix_length")
-
-    def __init__(self, config: IPAMConfig, reserved: Iterable[str]) -> None:
-        subnet = ipaddress.ip_network(config.subnet)
-        span = ipaddress.ip_network(config.ip_range) if config.ip_range else subnet
-        self.family = subnet.version
-        self.prefix_length = subnet.prefixlen
-        self.first = int(span.network_address)
-        self.last = int(span.broadcast_address)
-        self.cursor = self.first
-        self.fixed = edge_addresses(subnet)
-        given = (config.gateway, *config.aux_addresses.values(), *reserved)
-        self.fixed |= {int(a) for a in map(ipaddress.ip_address, filter(None, given)) if a.version == self.family}
-
-    def text(self, address: int) -> str:
-        """An address as a link wants it, with the subnet's prefix length."""
-        return f"{_address(self.family, address)}/{self.prefix_length}"
-
-
-class _Space:
-    """One family of one segment: what is known about each address that is not free."""
-
-    def __init__(self, foreign: Counter[int]) -> None:
-        self._foreign = foreign  # shared by all spaces of the family
-        self.held: Counter[int] = Counter()
-        self.fixed: Counter[int] = Counter()  # by how many pools
-        self.ready_s: dict[int, float] = {}  # when a cooling address is free again
-        self._kind: dict[int, int] = {}
-        # Invariant: _taken is sorted and holds exactly the keys of _kind; the two below are its held and cooling parts.
-        self._taken: list[int] = []
-        self._sorted: dict[int, list[int]] = {_HELD: [], _COOLING: []}
-        self.refresh(foreign)
-
-    def refresh(self, addresses: Iterable[int]) -> None:
-        """Bring the sorted lists in line with what the tables say about these addresses."""
-        for address in addresses:
-            before, now = self._kind.get(address, _FREE), self._classify(address)
-            if before == now:
-                continue
-            if before in self._sorted:
-                _remove(self._sorted[before], address)
-            if now in self._sorted:
-                insort(self._sorted[now], address)
-            if now == _FREE:
-                del self._kind[address]
-                _remove(self._taken, address)
-                continue
-            self._kind[address] = now
-            if before == _FREE:
-                insort(self._taken, address)
-
-    def _classify(self, address: int) -> int:
-        if address in self.held:
-            return _HELD
-        if address in self.fixed or address in self._foreign:
-            return _FIXED
-        return _COOLING if address in self.ready_s else _FREE
-
-    def usage(self, first: int, last: int) -> PoolUsage:
-        """Counts within a range. O(log n) in the number of addresses that are not free."""
-        taken = _count(self._taken, first, last)
-        used = _count(self._sorted[_HELD], first, last)
-        cooling = _count(self._sorted[_COOLING], first, last)
-        size = last - first + 1
-        return PoolUsage(total=size - (taken - used - cooling), used=used, cooling=cooling, free=size - taken)
-
-    def find(self, span: _Range) -> int | None:
-        """The next free address of a range from its cursor on, going round once."""
-        start = span.cursor if span.first <= span.cursor <= span.last else span.first
-        found = self._first_free(start, span.last)
-        return self._first_free(span.first, start - 1) if found is None else found
-
-    def _first_free(self, start: int, last: int) -> int | None:
-        """The smallest free address within start..last: bisection for the end of the gapless run that begins at `start`."""
-        taken = self._taken
-        low = bisect_left(taken, start)
-        if low == len(taken) or taken[low] != start:
-            return start if start <= last else None
-        high = len(taken)
-        # Invariant: taken[low] - low == start - (its index); such equality holds along a gapless run and nowhere behind it.
-        base = start - low
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if taken[middle] - middle == base else (low, middle)
-        after = taken[low] + 1
-        return after if after <= last else None
-
-    def hold(self, addresses: Sequence[int]) -> None:
-        self.held.update(addresses)
-        self.refresh(addresses)
-
-    def give_up(self, address: int) -> bool:
-        """One holder less; True when there is none left. The caller refreshes."""
-        self.held[address] -= 1
-        if self.held[address] > 0:
-            return False
-        del self.held[address]
-        return True
-
-
 class _Grant(msgspec.Struct):
     pool_id: str
     segment: str
@@ -171,19 +59,20 @@ class _Grant(msgspec.Struct):
 class AddressBook:
     """All pools and all grants of the cluster. Pure: times are passed in and only compared with each other."""
 
-    def __init__(self, cool_down_s: float = COOL_DOWN_S) -> None:
+    def __init__(self, cool_down_s: float = COOL_DOWN_S, *, rebuild_min: int = REBUILD_MIN) -> None:
         self._cool_down_s = cool_down_s
-        self._pools: dict[str, tuple[PoolSpec, tuple[_Range, ...]]] = {}
+        self._rebuild_min = rebuild_min
+        self._pools: dict[str, tuple[PoolSpec, tuple[Range, ...]]] = {}
         self._grants: dict[str, _Grant] = {}
         self._foreign: dict[str, frozenset[tuple[int, int]]] = {}
         self._foreign_count: dict[int, Counter[int]] = {4: Counter(), 6: Counter()}
-        self._spaces: dict[tuple[str, int], _Space] = {}
+        self._spaces: dict[tuple[str, int], AddressSpace] = {}
         self._cooling: list[tuple[float, str, int, int]] = []  # heap of (ready_s, segment, family, address)
 
     def set_pool(self, spec: PoolSpec) -> None:
         """Add or change a pool. What is granted stays granted, also when it lies outside the new range or segment."""
         before = self._pools.get(spec.pool_id)
-        ranges = tuple(_Range(config, spec.reserved) for config in spec.ipam)
+        ranges = tuple(Range(config, spec.reserved) for config in spec.ipam)
         assert len({span.family for span in ranges}) == len(ranges) > 0, f"pool {spec.name}: one subnet per family"
         if before is not None:
             cursors = {span.family: span.cursor for span in before[1]}
@@ -213,7 +102,7 @@ class AddressBook:
         for family, count in self._foreign_count.items():
             gone = [address for f, address in before - now if f == family]
             come = [address for f, address in now - before if f == family]
-            _decrease(count, gone)
+            decrease(count, gone)
             count.update(come)
             for (_, space_family), space in self._spaces.items():
                 if space_family == family:
@@ -232,7 +121,7 @@ class AddressBook:
             return held.texts
         spec, ranges = self._pool(pool_id)
         self._thaw(now_s)
-        found: list[tuple[_Range, int]] = []
+        found: list[tuple[Range, int]] = []
         for span in ranges:
             address = self._space(spec.segment, span.family).find(span)
             if address is None:
@@ -295,15 +184,15 @@ class AddressBook:
         """Ids of all grants that hold addresses, in the order they were made."""
         return iter(self._grants)
 
-    def _pool(self, pool_id: str) -> tuple[PoolSpec, tuple[_Range, ...]]:
+    def _pool(self, pool_id: str) -> tuple[PoolSpec, tuple[Range, ...]]:
         if pool_id not in self._pools:
             raise NotFound("pool", pool_id)
         return self._pools[pool_id]
 
-    def _space(self, segment: str, family: int) -> _Space:
+    def _space(self, segment: str, family: int) -> AddressSpace:
         key = (segment, family)
         if key not in self._spaces:
-            self._spaces[key] = _Space(self._foreign_count[family])
+            self._spaces[key] = AddressSpace(self._foreign_count[family], self._rebuild_min)
         return self._spaces[key]
 
     def _hold(
@@ -313,10 +202,10 @@ class AddressBook:
         for family, address in addresses:
             self._space(segment, family).hold((address,))
 
-    def _unfix(self, spec: PoolSpec, ranges: Iterable[_Range]) -> None:
+    def _unfix(self, spec: PoolSpec, ranges: Iterable[Range]) -> None:
         for span in ranges:
             space = self._space(spec.segment, span.family)
-            _decrease(space.fixed, span.fixed)
+            decrease(space.fixed, span.fixed)
             space.refresh(span.fixed)
 
     def _move_grants(self, spec: PoolSpec) -> None:
@@ -333,50 +222,24 @@ class AddressBook:
 
     def _thaw(self, now_s: float) -> None:
         """End the cool-down of all addresses whose time has come, and drop entries that are no longer true."""
+        thawed: dict[tuple[str, int], list[int]] = {}
         while self._cooling:
             ready_s, segment, family, address = self._cooling[0]
             space = self._spaces[segment, family]
             true = space.ready_s.get(address) == ready_s and address not in space.held
             if true and ready_s - now_s > TIME_ERROR_S:
-                return
+                break
             heapq.heappop(self._cooling)
             if space.ready_s.get(address) == ready_s:
                 del space.ready_s[address]
-                space.refresh((address,))
-
-
-def edge_addresses(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> set[int]:
-    """The addresses of a subnet that no host may have."""
-    if subnet.max_prefixlen - subnet.prefixlen < 2:
-        return set()
-    first = int(subnet.network_address)
-    return {first, int(subnet.broadcast_address)} if subnet.version == 4 else {first}
-
-
-def _address(family: int, number: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.IPv4Address(number) if family == 4 else ipaddress.IPv6Address(number)
+                thawed.setdefault((segment, family), []).append(address)
+        for key, addresses in thawed.items():
+            self._spaces[key].refresh(addresses)
 
 
 def _parse(text: str) -> tuple[int, int]:
     interface = ipaddress.ip_interface(text.partition("%")[0] if "%" in text else text)
     return interface.version, int(interface.ip)
-
-
-def _count(numbers: list[int], first: int, last: int) -> int:
-    return bisect_right(numbers, last) - bisect_left(numbers, first)
-
-
-def _remove(numbers: list[int], number: int) -> None:
-    index = bisect_left(numbers, number)
-    assert numbers[index] == number
-    del numbers[index]
-
-
-def _decrease(count: Counter[int], numbers: Iterable[int]) -> None:
-    for number in numbers:
-        count[number] -= 1
-        if count[number] <= 0:
-            del count[number]
 
 
 __all__ = ["COOL_DOWN_S", "AddressBook", "PoolSpec", "PoolUsage", "edge_addresses"]

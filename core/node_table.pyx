@@ -78,6 +78,7 @@ cdef class NodeTable:
         return 0
 
     def _check(self, Py_ssize_t row):
+        """Raise IndexError unless the row is a node's."""
         if not 0 <= row < self.size or self.state[row] == ROW_ABSENT:
             raise IndexError(f"row {row} is no node: the table has {self.size} rows")
 
@@ -92,6 +93,7 @@ cdef class NodeTable:
 
 
 def _longer(column, dtype, Py_ssize_t capacity):
+    """Zeros of this length that begin with the column's values; None: only zeros."""
     longer = np.zeros(capacity, dtype=dtype)
     if column is not None:
         longer[: column.shape[0]] = column
