@@ -96,7 +96,7 @@ class Slot:
     def __init__(self, number: int, tasks: Sequence[Task]) -> None:
         self.number = number
         self.tasks = tasks
-        self.live = [task for task in tasks if is_live(task)]
+        self.live = [task for task in tasks if task.desired_state <= TaskState.RUNNING]
 
     @property
     def newest(self) -> Task | None:
@@ -117,11 +117,14 @@ def is_live(task: Task) -> bool:
 
 
 def slots_of(tasks: Iterable[Task]) -> dict[int, Slot]:
-    """Tasks of one service by slot, in order of slot and then of creation."""
+    """Tasks of one service by slot, in order of slot and then of creation. Cheapest when they come in order of slot."""
     by_slot: dict[int, list[Task]] = {}
-    for task in sorted(tasks, key=lambda task: (task.slot, task.created_at_s, task.id)):
+    for task in tasks:
         by_slot.setdefault(task.slot, []).append(task)
-    return {number: Slot(number, slot_tasks) for number, slot_tasks in by_slot.items()}
+    for slot_tasks in by_slot.values():
+        if len(slot_tasks) > 1:
+            slot_tasks.sort(key=lambda task: (task.created_at_s, task.id))
+    return {number: Slot(number, by_slot[number]) for number in sorted(by_slot)}
 
 
 def may_restart(task: Task, slot: Slot, service: Service, situation: Situation) -> bool:

@@ -18,12 +18,14 @@ import trio
 from beeyard.core.desire import reconcile, remove_all
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.slots import Add, Situation, Steps
-from beeyard.core.states import NodeState, TaskState
+from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.orchestrators.task_clock import TaskClock
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
 from beeyard.runtime.host import Host
 
 FENCE_LABEL = "beeyard.on-isolation"
+# Least time between two looks: a look at a service of 10,000 tasks takes about as long.
+LOOK_GAP_S = 0.05
 MESSAGE_CREATED = "created"
 MESSAGE_NEVER_PLACED = "shut down before it was assigned"
 
@@ -48,9 +50,12 @@ class ReplicatedOrchestrator:
             self._look_at_everything()
             task_status.started()
             while True:
+                looked_s = trio.current_time()
                 await self._look_at_dirty()
                 with trio.move_on_at(min(self._due_s.values(), default=math.inf)):
                     await changes.wait()
+                # The first change after a quiet time is looked at now, those that follow it together.
+                await trio.sleep_until(looked_s + LOOK_GAP_S)
                 self._note(changes.take_nowait())
 
     def _look_at_everything(self) -> None:
@@ -98,9 +103,17 @@ class ReplicatedOrchestrator:
             or old.desired_state != new.desired_state
         ):
             self._dirty[task.service_id] = None
-        elif new.node_id and not old.node_id:
-            # Its node may have gone down between the plan and now.
+        elif new.node_id and not old.node_id and not self._is_usable(new.node_id):
+            # Its node has gone down or was drained since the plan was made.
             self._dirty[task.service_id] = None
+
+    def _is_usable(self, node_id: str) -> bool:
+        node = self._store.nodes.get(node_id)
+        return (
+            node is not None
+            and node.status.state is not NodeState.DOWN
+            and node.spec.availability is not Availability.DRAIN
+        )
 
     def _note_node(self, node_id: str) -> None:
         self._dirty.update(dict.fromkeys(task.service_id for task in self._store.tasks_of_node(node_id)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -11,7 +12,6 @@ import trio.lowlevel
 from beeyard.core.errors import DiskError
 from beeyard.core.model import AddressGrant
 from beeyard.core.states import NodeState, TaskState
-from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import ManagerWorld, manager_world
 from tests.support.memory_database import MemoryDatabase
@@ -140,15 +140,13 @@ async def test_plans_vanish_harmlessly(autojump_clock: object) -> None:
     database = MemoryDatabase()
     async with manager_world(database) as world:
         await set_up(world)
-
-        def build(tx: Transaction) -> None:
-            tx.create(a_service(replicas=3, task=a_task_spec(network_ids=["lan"])))
-
-        # The plans are made and their addresses reserved, and the commit that would store them hangs.
-        await world.store.commit(build)
-        while not world.ledger.grants():
-            await trio.lowlevel.checkpoint()
-        assert not world.addresses()
+        # The service, its tasks as NEW, and as PENDING are stored; the commit that would assign them hangs.
+        database.hangs_from = database.n_commits + 4
+        await world.add(a_service(replicas=3, task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(1)
+        assert len(world.ledger.grants()) == 3
+        assert [t.status.state for t in world.tasks()] == [S.PENDING] * 3
+    database.hangs_from = math.inf
     async with manager_world(database) as world:
         await trio.sleep(10)
         assert len(world.running()) == 3

@@ -27,7 +27,7 @@ class Scripted:
         self._n = 0
 
     async def _reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
-        self.began.append((task.id, node.id if node else "", trio.current_time()))
+        self.began.append((task.id, node.id if node else "", round(trio.current_time(), 1)))
         await trio.sleep(self.takes_s)
         if self.refused_everywhere:
             raise HookRefused(self.hook.name, "everywhere", "closed")
@@ -56,10 +56,11 @@ async def test_hook_runs_beside_scheduling(autojump_clock: object) -> None:
             a_config_network("pool", "lan-r1", config="racks", ipam=[an_ipam()]), a_network_from("racks", "lan")
         )
         await world.add(a_node("n1"))
+        await trio.sleep(1)
         await world.add(a_service(task=a_task_spec(network_ids=["lan"])))
         await trio.sleep(0.5)
         (task,) = world.tasks()
-        assert beside.began == [(task.id, "", 0.0)]
+        assert beside.began == [(task.id, "", 1.0)]
         assert task.status.state == S.PENDING, "it left NEW without waiting for the hook"
         assert world.lifecycle.waiting_for(task.id) == "planned on node n1, waiting for hook volume"
         assert len(world.ledger.grants()) == 1, "the address hook has run meanwhile"
@@ -100,12 +101,13 @@ async def test_windows_alone_decide_the_order(autojump_clock: object) -> None:
         Scripted("d", BESIDE, takes_s=4),
     ]
     async with manager_world(hooks=[h.hook for h in hooks]) as world:
+        await trio.sleep(1)
         await world.add(a_node("n1"), a_service())
         await trio.sleep(4.9)
         assert not world.running()
         await trio.sleep(0.3)
         assert len(world.running()) == 1
-        assert [(h.hook.name, h.began[0][2]) for h in hooks] == [("a", 2.0), ("b", 2.0), ("c", 0.0), ("d", 0.0)]
+        assert [(h.hook.name, h.began[0][2]) for h in hooks] == [("a", 3.0), ("b", 3.0), ("c", 1.0), ("d", 1.0)]
 
 
 async def test_refused_node_is_masked(autojump_clock: object) -> None:

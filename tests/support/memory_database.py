@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import trio
@@ -22,6 +23,7 @@ class MemoryDatabase:
         self.n_batches: list[int] = []
         self.fail_when: Callable[[int], bool] = lambda n: False
         self.failures_are_fatal = False
+        self.hangs_from = math.inf
         self.after_commit: Callable[[int], None] = lambda n: None
         self.hold: trio.Event | None = None
         self.closed = False
@@ -40,6 +42,8 @@ class MemoryDatabase:
         self.n_commits += 1
         if self.fail_when(self.n_commits):
             raise DiskError("write", "memory", "no space left", fatal=self.failures_are_fatal)
+        if self.hangs_from <= self.n_commits:
+            await trio.sleep_forever()  # as long as the power is on; nothing of it is stored
         if self.hold is not None:
             with trio.CancelScope(shield=True):
                 await self.hold.wait()
