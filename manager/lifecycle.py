@@ -303,6 +303,7 @@ class Lifecycle:
         """A hook refused the task wherever it goes: it rests, then all of its hooks are asked anew."""
         self._end_early(task.id)
         self._patience.refused_everywhere(task.id, trio.current_time())
+        log.info("hook refused everywhere", stage=task.status.state.name, task=task.id, reason=str(refusal))
         self._news.tell(task, MESSAGE_PENDING, str(refusal))
         self._changes.poke()
 
@@ -320,8 +321,13 @@ class Lifecycle:
             plan = self._plans.get(change.id)
             if plan is not None and not plan.committing:
                 self._end_plan(plan)
-            elif plan is None and change.id not in self._admitting:
+            elif plan is None and not self._is_being_admitted(change.id):
                 self._end_early(change.id)
+
+    def _is_being_admitted(self, task_id: str) -> bool:
+        """Whether the commit that makes the task PENDING may be under way, its grants with it."""
+        early = self._early.get(task_id)
+        return task_id in self._admitting and not (early is not None and early.waits_for(Stage.PENDING))
 
     def _is_wanted(self, task_id: str) -> bool:
         task = self._store.tasks.get(task_id)

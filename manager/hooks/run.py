@@ -91,7 +91,6 @@ class HookRun:
             self._refusal = refusal
         except AllocationError as error:
             self._refusal = HookRefused(hook.name, scope, str(error))
-        log.info("hook refused", task=self._task.id, hook=hook.name, reason=str(self._refusal))
         return ()
 
 

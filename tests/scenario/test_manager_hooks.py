@@ -205,6 +205,28 @@ async def test_unwanted_plan_ends_without_a_trace(autojump_clock: object) -> Non
         assert len(world.running("s2")) == 1, "its room is free again"
 
 
+async def test_unwanted_task_ends_its_hooks_before_scheduling(autojump_clock: object) -> None:
+    """A service removed while its task is held in NEW by a slow hook: the hook is cancelled and the task deleted at once."""
+    slow = Scripted("port", BEFORE, takes_s=50)
+    ended: list[float] = []
+
+    async def reserve(task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
+        try:
+            return await slow.hook.reserve(task, node)
+        finally:
+            ended.append(trio.current_time())
+
+    hook = Hook("port", BEFORE, 60.0, slow.hook.applies, reserve, slow.hook.release)
+    async with manager_world(hooks=[hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(5)
+        await world.remove_service()
+        await trio.sleep(2)
+        assert world.tasks() == []
+        assert len(ended) == 1
+        assert slow.held == []
+
+
 async def test_node_that_changed_is_planned_anew(autojump_clock: object) -> None:
     """A node drained while the hook ran does not get the task; the grant made for it goes back."""
     from beeyard.core.states import Availability
