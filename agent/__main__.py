@@ -38,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    executor = ProcessExecutor(f"{state_dir}/process", options.log_dir or f"{state_dir}/log")
+    # The node's key is in the state directory: not even a task that runs as root may see it.
+    executor = ProcessExecutor(
+        f"{state_dir}/process", options.log_dir or f"{state_dir}/log", hidden=("/run/beeyard", state_dir)
+    )
 
     async def run() -> None:
         try:
