@@ -2,7 +2,7 @@
 
 `netdrivers.codec` builds requests and reads replies with it, `runtime.real_netlink` moves them, `runtime.fake_kernel`
 plays the kernel. Integers are in the machine's byte order. It is written by hand because a general codec costs too much
-here: encoding one RTM_NEWLINK took pyroute2 219 µs and reading one reply 600 µs, where the whole attachment of a link
+here: encoding one RTM_NEWLINK took pyroute2 131 µs of CPU and one RTM_NEWADDR 48 µs, where the whole attachment of a link
 may take 1,500 µs. The tests compare every message with pyroute2's.
 
 Source: Linux include/uapi/linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h.
