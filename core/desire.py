@@ -11,6 +11,9 @@ start what waits, roll a changed spec out (`core.rollout`).
   live task is there already.
 * A replacement is created READY: it is placed and prepared at once, but starts only after the restart delay, and after
   its predecessor has stopped (one minute at most; not at all when that one's node is down, for nobody could tell).
+* A replacement that ends by itself within its own delay, so before it was let run, is replaced only when that delay is
+  over: it stays the slot's live task until then. So a slot gets at most one new task a restart delay, whichever phase
+  fails, and at most one a second when the delay is shorter and its tasks never run.
 * Attempts are counted over the stored tasks of a slot, all but the first of the present spec version.
 
 Source: SwarmKit `manager/orchestrator/replicated`, `manager/orchestrator/restart`.
@@ -28,6 +31,9 @@ from beeyard.core.states import TaskState
 # How long a replacement waits for its predecessor to stop. Source: SwarmKit `TaskTimeout`.
 STOP_TIMEOUT_S = 60.0
 
+# Least age at which a replacement that never ran is replaced in turn, whatever the delay: a preparation that cannot
+# succeed fails within milliseconds, each time at the cost of a placement, two fsyncs and an address that must rest.
+NEVER_RAN_S_MIN = 1.0
 
 # Steps of one look, so that a service of many thousands does not fill one transaction.
 STEPS_MAX = 1000
@@ -60,10 +66,28 @@ def replace_ended(service: Service, slots: Mapping[int, Slot], situation: Situat
                 continue
             if len(steps.raises) >= STEPS_MAX:
                 return steps
+            replaced = task is slot.live[-1] and may_restart(task, slot, service, situation)
+            if replaced and (due_s := _replace_due_s(task, slot, situation)) > situation.now_s:
+                steps.look_again(due_s)
+                continue
             steps.raises.append(Raise(task.id, TaskState.SHUTDOWN))
-            if task is slot.live[-1] and may_restart(task, slot, service, situation):
+            if replaced:
                 steps.add.append(Add(slot.number, TaskState.READY))
     return steps
+
+
+def _replace_due_s(task: Task, slot: Slot, situation: Situation) -> float:
+    """When a task that has ended may be replaced.
+
+    At once if it is the slot's first, or if what ended it is its node: those do not repeat by themselves.
+    Source: SwarmKit queues the restart of a task that is inside its own delay (`restart.go`, the "waiter").
+    """
+    older = slot.tasks[: slot.tasks.index(task)]
+    if not older or situation.fault(task) is not None:
+        return situation.now_s
+    times = situation.times[task.id]
+    delay_s = _restart_delay_s(task, older[-1], situation)
+    return times.created_s + (max(delay_s, NEVER_RAN_S_MIN) if times.running_s is None else delay_s)
 
 
 def start_waiting(service: Service, slots: Mapping[int, Slot], situation: Situation) -> Steps:
@@ -71,7 +95,7 @@ def start_waiting(service: Service, slots: Mapping[int, Slot], situation: Situat
     steps = Steps()
     for slot in slots.values():
         for task in slot.live:
-            if task.desired_state != TaskState.READY:
+            if task.desired_state != TaskState.READY or situation.has_ended(task):
                 continue
             due_s = _start_due_s(task, slot, situation)
             if due_s <= situation.now_s:

@@ -110,8 +110,8 @@ def _advance(
         clean = [t for t in slot.live if not is_dirty(t, service, situation.nodes)]
         if not clean:
             fresh.append(slot)
-        elif config.order is UpdateOrder.STOP_FIRST or any(t.status.state >= TaskState.RUNNING for t in clean):
-            _shut_down_others(steps, slot, clean)
+        elif config.order is UpdateOrder.STOP_FIRST or any(t.status.state == TaskState.RUNNING for t in clean):
+            _shut_down_others(steps, slot, clean, situation)
     for slot in fresh[: max(0, (config.parallelism or len(occupied)) - busy)]:
         _begin(steps, slot, config)
 
@@ -124,9 +124,13 @@ def _begin(steps: Steps, slot: Slot, config: UpdateConfig) -> None:
         steps.raises += [Raise(task.id, TaskState.SHUTDOWN) for task in slot.live]
 
 
-def _shut_down_others(steps: Steps, slot: Slot, clean: list[Task]) -> None:
+def _shut_down_others(steps: Steps, slot: Slot, clean: list[Task], situation: Situation) -> None:
     """Keep one up-to-date task, preferably one that may run already."""
-    keep = max(clean, key=lambda task: (task.desired_state == TaskState.RUNNING, task.status.state))
+
+    def worth(task: Task) -> tuple[bool, bool, TaskState]:
+        return not situation.has_ended(task), task.desired_state == TaskState.RUNNING, task.status.state
+
+    keep = max(clean, key=worth)
     steps.raises += [Raise(task.id, TaskState.SHUTDOWN) for task in slot.live if task is not keep]
 
 

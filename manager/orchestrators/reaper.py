@@ -91,10 +91,13 @@ class Reaper:
         return gone if limit < 0 else gone + history[: max(0, len(kept) - limit)]
 
     def _history_limit(self, kept: Sequence[Task]) -> int:
-        """Tasks that a slot keeps; negative: all. At least the newest, which tells whether the slot is done for good."""
+        """Tasks that a slot keeps; negative: all.
+
+        At least two: the newest tells whether the slot is done for good, the one before whether a delay applies to it.
+        """
         limit = self._store.cluster.task_history_limit if self._store.cluster is not None else 5
         attempts = kept[-1].spec.restart.max_attempts if kept else 0
-        return limit if limit < 0 else max(attempts + 1 if attempts else limit, 1)
+        return limit if limit < 0 else max(attempts + 1 if attempts else limit, 2)
 
     def _rested_s(self, task: Task) -> float:
         """When the addresses of an ended task have rested."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 import trio
 
-from beeyard.core.model import RestartCondition, RestartPolicy, Service, Task
+from beeyard.core.model import Cluster, RestartCondition, RestartPolicy, Service, Task
 from beeyard.core.states import Availability, NodeState, TaskState
 from tests.support.builders import a_node, a_service, a_task, a_task_spec
 from tests.support.manager_world import ManagerWorld, manager_world, obedient
@@ -72,6 +73,24 @@ async def test_failed_task_is_replaced_after_the_delay(autojump_clock: object) -
         assert states(world) == [(1, S.SHUTDOWN, S.FAILED), (1, S.READY, S.READY)]
         await trio.sleep(1)
         assert states(world) == [(1, S.SHUTDOWN, S.FAILED), (1, S.RUNNING, S.RUNNING)]
+
+
+@pytest.mark.parametrize(("delay_s", "per_minute"), [(5.0, 12), (20.0, 3), (0.0, 60), (0.3, 60)])
+@pytest.mark.parametrize("state", [S.REJECTED, S.FAILED])
+async def test_tasks_that_never_run_are_replaced_no_faster_than_the_delay(
+    autojump_clock: object, state: TaskState, delay_s: float, per_minute: int
+) -> None:
+    """A preparation that always fails is tried again once a delay (once a second at most), two minutes long."""
+    made: list[str] = []
+
+    async with manager_world(script=lambda task: state) as world:
+        async with world.store.subscribe("task") as wakeups:
+            await world.add(a_node("n1"), with_restart(RestartPolicy(delay_s=delay_s)))
+            with trio.move_on_after(120):
+                async for wake in wakeups:
+                    made += [change.id for change in wake.changes if change.old is None]
+        # Two more: the first task and its replacement are not delayed. Some are lost to the turns of the loop.
+        assert 0.8 * 2 * per_minute <= len(made) <= 2 * per_minute + 2
 
 
 async def test_on_failure_leaves_completed_tasks(autojump_clock: object) -> None:
@@ -201,6 +220,20 @@ async def test_history_keeps_five_a_slot(autojump_clock: object) -> None:
         await trio.sleep(1)
         assert len(world.tasks()) == 5
         assert len(world.running()) == 1
+
+
+async def test_short_history_does_not_cut_the_delay(autojump_clock: object) -> None:
+    """A slot keeps the ended predecessor of its task even with a history of none, so that the delay still applies."""
+    async with manager_world() as world:
+        await world.store.commit(
+            lambda tx: tx.update(msgspec.structs.replace(tx.find(Cluster, "c1"), task_history_limit=0))
+        )
+        await world.add(a_node("n1"), a_service())
+        for _ in range(3):
+            await trio.sleep(6)
+            await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(3)
+        assert states(world) == [(1, S.SHUTDOWN, S.FAILED), (1, S.READY, S.READY)]
 
 
 async def test_tasks_of_a_node_out_of_reach_are_orphaned_after_their_lease(autojump_clock: object) -> None:

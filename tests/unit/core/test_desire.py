@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from beeyard.core.desire import STOP_TIMEOUT_S, reconcile, remove_all
+from beeyard.core.desire import NEVER_RAN_S_MIN, STOP_TIMEOUT_S, reconcile, remove_all
 from beeyard.core.model import Node, RestartCondition, RestartPolicy, Service, Task
 from beeyard.core.slots import Add, Raise, Situation, Steps, TaskTimes
 from beeyard.core.states import Availability, NodeState, TaskState
@@ -210,3 +210,59 @@ def test_newer_live_task_makes_a_replacement_superfluous() -> None:
     """When a slot's old task ends while its new one is live (start-first), the old one is just shut down."""
     steps = look(a_service(), running("old", 1, state=S.FAILED), running("new", 1))
     assert (steps.raises, steps.add) == ([Raise("old", S.SHUTDOWN)], [])
+
+
+OLD = running("old", 1, state=S.FAILED, desired_state=S.SHUTDOWN)
+OLD_SPEC = running("old", 1, state=S.SHUTDOWN, desired_state=S.SHUTDOWN, spec_version=0)
+
+
+@pytest.mark.parametrize(
+    ("before", "delay_s", "task", "times", "due_in_s"),
+    [
+        # (created, first seen running, ended) before now
+        ([], 5.0, {"state": S.REJECTED}, (0.1, None, 0.0), 0.0),  # the first of its slot: at once
+        ([OLD], 5.0, {"state": S.REJECTED}, (0.5, None, 0.0), 4.5),
+        ([OLD], 5.0, {"state": S.FAILED}, (4.9, None, 0.0), 0.1),
+        ([OLD], 5.0, {"state": S.FAILED}, (5.0, None, 4.0), 0.0),
+        ([OLD], 5.0, {"state": S.FAILED, "desired_state": S.RUNNING}, (5.1, 0.1, 0.0), 0.0),
+        ([OLD], 0.0, {"state": S.REJECTED}, (0.2, None, 0.0), NEVER_RAN_S_MIN - 0.2),
+        ([OLD], 0.1, {"state": S.REJECTED}, (0.2, None, 0.0), NEVER_RAN_S_MIN - 0.2),
+        ([OLD], 0.0, {"state": S.FAILED, "desired_state": S.RUNNING}, (0.2, 0.1, 0.0), 0.0),  # it ran: as was asked
+        ([OLD_SPEC], 5.0, {"state": S.REJECTED}, (0.2, None, 0.0), NEVER_RAN_S_MIN - 0.2),  # made by an update
+        ([OLD], 5.0, {"state": S.READY, "node_id": "drain"}, (0.2, None, None), 0.0),
+        ([OLD], 5.0, {"state": S.READY, "node_id": "down"}, (0.2, None, None), 0.0),
+        ([OLD], 5.0, {"state": S.READY, "node_id": "removed"}, (0.2, None, None), 0.0),
+    ],
+)
+def test_when_a_replacement_is_replaced(
+    before: list[Task],
+    delay_s: float,
+    task: dict[str, object],
+    times: tuple[float, float | None, float | None],
+    due_in_s: float,
+) -> None:
+    """One that ended inside its own delay stays until that is over, and until then nothing else is done about it."""
+    spec = a_task_spec(restart=RestartPolicy(delay_s=delay_s))
+    ended = running("ended", 1, spec=spec, **{"desired_state": S.READY, **task})  # type: ignore[arg-type]
+    created_s, running_s, ended_s = (None if ago_s is None else NOW_S - ago_s for ago_s in times)
+    assert created_s is not None
+    steps = look(a_service(task=spec), *before, ended, times={"ended": TaskTimes(created_s, running_s, ended_s)})
+    if due_in_s == 0.0:
+        assert (steps.raises, steps.add) == ([Raise("ended", S.SHUTDOWN)], [Add(1, S.READY)])
+    else:
+        assert not steps
+        assert steps.look_again_s == pytest.approx(NOW_S + due_in_s)
+
+
+def test_ended_replacement_is_not_let_run() -> None:
+    """With no delay a waiting task is due at once, but not one that has ended already."""
+    spec = a_task_spec(restart=RestartPolicy(delay_s=0.0))
+    ended = running("ended", 1, state=S.REJECTED, desired_state=S.READY, spec=spec)
+    assert look(a_service(task=spec), OLD, ended, times={"ended": TaskTimes(NOW_S - 0.5)}).raises == []
+
+
+def test_slot_with_an_ended_replacement_can_be_given_up() -> None:
+    """Scaling down does not wait for the delay of a task that has ended."""
+    ended = running("ended", 1, state=S.REJECTED, desired_state=S.READY)
+    steps = look(a_service(replicas=0), OLD, ended, times={"ended": TaskTimes(NOW_S - 0.5)})
+    assert steps.raises == [Raise("old", S.REMOVE), Raise("ended", S.REMOVE)]
