@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import ipaddress
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ import trio
 
 from beeyard.agent import daemon as agent_daemon
 from beeyard.agent.config import AgentConfig
-from beeyard.core.model import AnyGrant, Node, NoteGrant, StoredObject, Task
+from beeyard.core.model import AddressGrant, AnyGrant, Node, NoteGrant, StoredObject, Task
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 from beeyard.manager import daemon as manager_daemon
@@ -35,6 +36,8 @@ _decode = msgspec.msgpack.Decoder(StoredObject).decode
 
 MANAGER = "m1"
 RACKS = {"a1": "r1", "a2": "r2"}
+# Each rack's pool of the LAN 10.77.0.0/24.
+RANGES = {"r1": "10.77.0.64/26", "r2": "10.77.0.128/26"}
 
 
 class DoorHook:
@@ -153,7 +156,7 @@ class Tour:
         await manager_daemon.run(watched, ManagerConfig(), more_hooks=self._hooks)
 
     async def start(self) -> None:
-        """Start the daemons; the nodes join with the cluster's token and get the labels of their racks."""
+        """Start the daemons, label the nodes with their racks, and create the network."""
         self.world.start(MANAGER, self.run_manager)
         token = (await self._docker.insist("GET", "/swarm"))["JoinTokens"]["Worker"]
         managers = (f"tcp://{MANAGER}:2377",)
@@ -168,6 +171,9 @@ class Tour:
         for node in nodes:
             spec = {**node["Spec"], "Labels": {"rack": RACKS[node["Description"]["Hostname"]]}}
             await self.docker("POST", f"/nodes/{node['ID']}/update", spec, version=node["Version"]["Index"])
+        for rack in RANGES:
+            await self.docker("POST", "/networks/create", _pool(rack))
+        await self.docker("POST", "/networks/create", _network())
 
 
 @asynccontextmanager
@@ -187,18 +193,25 @@ async def a_tour(*hooks: DoorHook) -> AsyncIterator[Tour]:
             yield tour
 
 
-def a_pool(rack: str, ip_range: str) -> dict[str, object]:
+def address_of(task: Task) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    """The one address that a task was granted."""
+    (grant,) = (grant for grant in task.grants if isinstance(grant, AddressGrant))
+    (address,) = grant.addresses
+    return ipaddress.ip_interface(address)
+
+
+def _pool(rack: str) -> dict[str, object]:
     """`docker network create --config-only --subnet … --ip-range … --gateway … -o parent=eth0 --label … lan-RACK`."""
     return {
         "Name": f"lan-{rack}",
         "ConfigOnly": True,
-        "IPAM": {"Config": [{"Subnet": "10.77.0.0/24", "IPRange": ip_range, "Gateway": "10.77.0.1"}]},
+        "IPAM": {"Config": [{"Subnet": "10.77.0.0/24", "IPRange": RANGES[rack], "Gateway": "10.77.0.1"}]},
         "Options": {"parent": "eth0"},
         "Labels": {"beeyard.config": "racks", "beeyard.nodes": f"node.labels.rack=={rack}"},
     }
 
 
-def a_network() -> dict[str, object]:
+def _network() -> dict[str, object]:
     """`docker network create -d macvlan --scope swarm --config-from racks lan`."""
     return {"Name": "lan", "Driver": "macvlan", "Scope": "swarm", "ConfigFrom": {"Network": "racks"}}
 
@@ -215,4 +228,4 @@ def a_service(image: str) -> dict[str, object]:
     }
 
 
-__all__ = ["DoorHook", "Feed", "Tour", "WatchedHost", "a_network", "a_pool", "a_service", "a_tour"]
+__all__ = ["RACKS", "RANGES", "DoorHook", "Feed", "Tour", "WatchedHost", "a_service", "a_tour", "address_of"]
