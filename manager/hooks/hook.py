@@ -33,9 +33,10 @@ class Stage(enum.IntEnum):
 
 
 class Subject(enum.StrEnum):
-    """What a hook reserves for."""
+    """What a hook reserves for. SERVICE is named so that a hook which needs it is refused instead of never run."""
 
     TASK = "task"
+    SERVICE = "service"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,3 +72,8 @@ class Hook:
     # `used`: the grant was committed, so that an agent may have acted on it.
     release: Callable[[AnyGrant, bool], None]
     subject: Subject = Subject.TASK
+
+    def __post_init__(self) -> None:
+        assert self.subject is Subject.TASK, (
+            f"hook {self.name} reserves for a {self.subject}: only hooks that reserve for a task are run"
+        )
