@@ -8,6 +8,7 @@ import structlog
 import trio
 
 from beeyard.core.address_pool import PoolUsage
+from beeyard.core.model import Task
 from beeyard.core.states import Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
@@ -57,7 +58,12 @@ async def run(
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
         status = LiveStatus(
-            config.advertise or _reachable(address, host.hostname), authority, dispatcher, lifecycle, ledger
+            config.advertise or _reachable(address, host.hostname),
+            authority,
+            dispatcher,
+            lifecycle,
+            orchestrator,
+            ledger,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         log.info("manager runs", agents=address, api=api)
@@ -79,12 +85,14 @@ class LiveStatus:
         authority: ca.Authority,
         dispatcher: Dispatcher,
         lifecycle: Lifecycle,
+        orchestrator: ReplicatedOrchestrator,
         ledger: AddressLedger,
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
         self._dispatcher = dispatcher
         self._lifecycle = lifecycle
+        self._orchestrator = orchestrator
         self._ledger = ledger
 
     @property
@@ -113,6 +121,10 @@ class LiveStatus:
     def waiting_for(self, task_id: str) -> str:
         """What keeps a planned task from being committed; "" when it is not planned."""
         return self._lifecycle.waiting_for(task_id)
+
+    def held_back(self, task: Task) -> str:
+        """Why a task whose node is down is not replaced; "" for every other."""
+        return self._orchestrator.held_back(task)
 
 
 def _reachable(address: str, hostname: str) -> str:

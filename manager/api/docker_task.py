@@ -14,12 +14,15 @@ from beeyard.manager.api.docker_value import compact, time_of
 _NAME_OF_STATE = {state: state.name.lower() for state in TaskState}
 
 
-def show_task(task: Task, networks: Mapping[str, Network], waiting_for: str = "") -> dict[str, Any]:
+def show_task(
+    task: Task, networks: Mapping[str, Network], *, waiting_for: str = "", held_back: str = ""
+) -> dict[str, Any]:
     """A task as `GET /tasks/ID` gives it.
 
     Args:
         networks: by id, for the attachments.
         waiting_for: what a planned task waits for; shown instead of the stored message.
+        held_back: why it is not replaced though its node is down; shown when its agent reported no error of its own.
     """
     spec = show_task_spec(task.spec, defaults=False)
     del spec["Runtime"]
@@ -33,7 +36,7 @@ def show_task(task: Task, networks: Mapping[str, Network], waiting_for: str = ""
         "ServiceID": task.service_id,
         "Slot": task.slot,
         **compact(NodeID=task.node_id),
-        "Status": _show_status(task, waiting_for),
+        "Status": _show_status(task, waiting_for, held_back),
         "DesiredState": _NAME_OF_STATE[task.desired_state],
     }
     attachments = [_show_attachment(g, networks) for g in task.grants if isinstance(g, AddressGrant)]
@@ -43,12 +46,12 @@ def show_task(task: Task, networks: Mapping[str, Network], waiting_for: str = ""
     return shown
 
 
-def _show_status(task: Task, waiting_for: str) -> dict[str, Any]:
+def _show_status(task: Task, waiting_for: str, held_back: str) -> dict[str, Any]:
     status = task.status
     shown: dict[str, Any] = {
         "Timestamp": time_of(status.at_s or task.created_at_s),
         "State": _NAME_OF_STATE[status.state],
-        **compact(Message=waiting_for or status.message, Err=status.err),
+        **compact(Message=waiting_for or status.message, Err=status.err or held_back),
     }
     if status.pid or status.exit_code is not None:
         # The task is its own container. The exit code of one that runs is -1, as Docker has it.

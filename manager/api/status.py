@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from beeyard.core.address_pool import PoolUsage
+from beeyard.core.model import Task
 from beeyard.core.states import Role
 
 
@@ -35,6 +36,9 @@ class ManagerStatus(Protocol):
 
     def waiting_for(self, task_id: str) -> str:
         """For a task that is planned and not committed: "planned on node yard2, waiting for addresses"; else ""."""
+
+    def held_back(self, task: Task) -> str:
+        """Why a task whose node is down is not replaced, as in a mass failure; else "". Shown as the task's error."""
 
 
 __all__ = ["ManagerStatus"]

@@ -115,7 +115,10 @@ class TaskPrinter:
         networks = self._context.store.networks
         if task.status.state == TaskState.PENDING:
             # What it waits for is no part of the stored task.
-            return show_task(task, networks, self._context.status.waiting_for(task.id))
+            return show_task(task, networks, waiting_for=self._context.status.waiting_for(task.id))
+        held_back = self._context.status.held_back(task)
+        if held_back:
+            return show_task(task, networks, held_back=held_back)
         entry = self._written.get(task.id)
         if entry is not None and entry[0] is task:
             return entry[1]

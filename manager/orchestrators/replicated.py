@@ -58,7 +58,19 @@ class ReplicatedOrchestrator:
                 await trio.sleep_until(looked_s + LOOK_GAP_S)
                 self._note(changes.take_nowait())
 
+    def held_back(self, task: Task) -> str:
+        """Why a task whose node is down is not replaced, for `docker service ps`; "" for every other task.
+
+        It is shown, not stored: the status of a task belongs to its agent, which may be alive and well behind a cut.
+        """
+        if not self._held_back or not task.holds_room or task.desired_state > TaskState.RUNNING:
+            return ""
+        node = self._store.nodes.get(task.node_id)
+        down = node is not None and node.status.state is NodeState.DOWN
+        return f"not replaced: {self._held_back}" if down else ""
+
     def _look_at_everything(self) -> None:
+        self._held_back = self._mass_failure()
         for task in self._store.tasks.values():
             self._clock.of(task)
             self._dirty[task.service_id] = None

@@ -75,3 +75,20 @@ async def test_a_task_is_found_by_id_and_says_what_it_waits_for_while_it_is_pend
         assert (await api.get("/tasks/t2"))["Status"]["Message"] == "planned on node yard2, waiting for addresses"
         assert "Message" not in (await api.get("/tasks/t3"))["Status"]
         assert (await api.call("GET", "/tasks/t")).message == "task t is ambiguous (4 matches found)"
+
+
+async def test_a_task_says_why_it_is_not_replaced() -> None:
+    """A task held back shows that as its error, at once and for as long as it holds; an error of its agent's comes first."""
+    failed = a_task("t5", slot=3, state=TaskState.RUNNING, node_id="n1")
+    failed = msgspec.structs.replace(failed, status=msgspec.structs.replace(failed.status, err="its own"))
+    async with an_api(*a_cluster(), failed) as api:
+
+        async def errors() -> list[str]:
+            tasks = await api.get("/tasks", filters={"node": ["n1"]})
+            return [task["Status"].get("Err", "") for task in tasks]
+
+        assert await errors() == ["", "", "its own"]
+        api.status.held = dict.fromkeys(("t1", "t5"), "not replaced: 2 of 3 nodes seem to have failed at once")
+        assert await errors() == [api.status.held["t1"], "", "its own"]
+        api.status.held = {}
+        assert await errors() == ["", "", "its own"]

@@ -10,6 +10,7 @@ from beeyard.core.model import Cluster, RestartCondition, RestartPolicy, Service
 from beeyard.core.states import Availability, NodeState, TaskState
 from tests.support.builders import a_node, a_service, a_task, a_task_spec
 from tests.support.manager_world import ManagerWorld, manager_world, obedient
+from tests.support.memory_database import MemoryDatabase
 
 S = TaskState
 
@@ -203,11 +204,35 @@ async def test_mass_failure_holds_replacement_back(autojump_clock: object) -> No
         await world.set_node("n2", state=NodeState.DOWN)
         await trio.sleep(100)
         assert [t.id for t in world.tasks()] == before
+        told = {t.node_id: world.orchestrator.held_back(t) for t in world.tasks()}
+        waits = f"not replaced: {world.mass_failure}"
+        assert told == {"n1": waits, "n2": waits, "n3": ""}
         world.mass_failure = ""
         await world.set_node("n2", state=NodeState.READY)
         await trio.sleep(6)
         assert len(world.running()) == 3
         assert {t.node_id for t in world.running()} == {"n2", "n3"}
+        assert [world.orchestrator.held_back(t) for t in world.tasks()] == [""] * 4
+
+
+async def test_mass_failure_is_told_by_a_manager_that_starts_in_it(autojump_clock: object) -> None:
+    """What a manager finds at its start needs no event to be explained; ended and unwanted tasks say nothing."""
+    database = MemoryDatabase()
+    reason = "2 of 3 nodes seem to have failed at once"
+    async with manager_world(database, mass_failure=reason) as world:
+        await world.add(
+            a_node("n1", state=NodeState.DOWN),
+            a_service(replicas=3),
+            a_task("runs", slot=1, state=S.RUNNING, node_id="n1"),
+            a_task("goes", slot=2, state=S.RUNNING, node_id="n1", desired_state=S.SHUTDOWN),
+            a_task("ended", slot=3, state=S.FAILED, node_id="n1", desired_state=S.SHUTDOWN),
+        )
+    async with manager_world(database, mass_failure=reason) as world:
+        await trio.sleep(1)
+        told = {
+            task_id: world.orchestrator.held_back(world.store.tasks[task_id]) for task_id in ("runs", "goes", "ended")
+        }
+        assert told == {"runs": f"not replaced: {reason}", "goes": "", "ended": ""}
 
 
 async def test_history_keeps_five_a_slot(autojump_clock: object) -> None:

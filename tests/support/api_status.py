@@ -7,7 +7,7 @@ import ipaddress
 import msgspec
 
 from beeyard.core.address_pool import AddressBook, PoolUsage
-from beeyard.core.model import AddressGrant
+from beeyard.core.model import AddressGrant, Task
 from beeyard.core.pools import pools_of
 from beeyard.core.states import Role
 from beeyard.manager.store import Store, Transaction
@@ -21,6 +21,7 @@ class PlainStatus:
         self.address = "10.99.0.1:2377"
         self.warnings: list[str] = []
         self.waits: dict[str, str] = {}
+        self.held: dict[str, str] = {}
         self.n_rotations = 0
 
     def join_token(self, role: Role) -> str:
@@ -57,3 +58,6 @@ class PlainStatus:
 
     def waiting_for(self, task_id: str) -> str:
         return self.waits.get(task_id, "")
+
+    def held_back(self, task: Task) -> str:
+        return self.held.get(task.id, "")

@@ -69,6 +69,7 @@ class ManagerWorld:
         self.store = store
         self.ledger = ledger
         self.lifecycle = lifecycle
+        self.orchestrator: ReplicatedOrchestrator
         self.script: Script = obedient
         self.mass_failure = ""
         self.contact_s: dict[str, float] = {}
@@ -169,7 +170,11 @@ class ManagerWorld:
 
 @asynccontextmanager
 async def manager_world(
-    database: MemoryDatabase | None = None, *, hooks: Sequence[Hook] = (), script: Script = obedient
+    database: MemoryDatabase | None = None,
+    *,
+    hooks: Sequence[Hook] = (),
+    script: Script = obedient,
+    mass_failure: str = "",
 ) -> AsyncIterator[ManagerWorld]:
     """A manager that runs inside the context, on a database that may have had earlier lives."""
     memory_host = MemoryHost(database or MemoryDatabase())
@@ -183,6 +188,8 @@ async def manager_world(
     )
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
     world.script = script
+    world.mass_failure = mass_failure
+    world.orchestrator = ReplicatedOrchestrator(host, store, lambda: world.mass_failure)
     contact = IsolationWatch(store, lambda node_id: world.contact_s.get(node_id, 0.0))
     async with trio.open_nursery() as nursery:
         world.kill = nursery.cancel_scope.cancel
@@ -190,7 +197,7 @@ async def manager_world(
         if store.cluster is None:
             await store.commit(lambda tx: tx.create(Cluster(id="c1")))
         await nursery.start(lifecycle.run)
-        await nursery.start(ReplicatedOrchestrator(host, store, lambda: world.mass_failure).run)
+        await nursery.start(world.orchestrator.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
         await nursery.start(contact.run)
         nursery.start_soon(world.play_agents)
