@@ -27,6 +27,8 @@ from deploy.lan import Lan, run
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
+# Host addresses start at .11 of a /24 whose upper half and second quarter are left to pools; more hosts need another LAN.
+NODES_MAX = 50
 # Two hosts share a rack, as in a small machine room: yard1 and yard2 are r1, yard3 is r2.
 HOSTS_PER_RACK = 2
 
@@ -321,12 +323,19 @@ def _only_logs(directory: str, names: list[str]) -> list[str]:
     return [name for name in names if not name.endswith(".log")]
 
 
+def a_number_of_nodes(text: str) -> int:
+    """`--nodes`."""
+    if text.isdecimal() and 1 <= int(text) <= NODES_MAX:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number of nodes from 1 to {NODES_MAX}")
+
+
 def main(arguments: list[str]) -> None:
     """Entry point of the three commands."""
     parser = argparse.ArgumentParser(prog="./yard")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the cluster")
-    up.add_argument("--nodes", type=int, default=3, choices=range(1, 101), metavar="N", help="1 to 100, default 3")
+    up.add_argument("--nodes", type=a_number_of_nodes, default=3, metavar="N", help=f"1 to {NODES_MAX}, default 3")
     up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
     commands.add_parser("down", help="stop the cluster")
     execute = commands.add_parser("exec", help="run a command on a host of the cluster")

@@ -118,11 +118,13 @@ class RealListener:
 
     async def aclose(self) -> None:
         """Stop listening; a unix socket's file goes with it. Idempotent: yes."""
-        if self._unix_path and self._listener.socket.fileno() != -1:
+        # trio closes the socket itself when serving is cancelled; the file is ours to remove either way, once.
+        path, self._unix_path = self._unix_path, ""
+        if path:
             # Only our own file: somebody may have put another one there meanwhile.
             with contextlib.suppress(OSError):
-                if os.stat(self._unix_path).st_ino == self._inode:
-                    os.unlink(self._unix_path)
+                if os.stat(path).st_ino == self._inode:
+                    os.unlink(path)
         await self._listener.aclose()
 
     async def _accepted(self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]]) -> None:

@@ -55,6 +55,17 @@ async def test_unix_socket_is_guarded_and_stale_files_are_replaced(tmp_path: Pat
     assert path.read_text() == "precious"
 
 
+async def test_unix_socket_file_goes_when_serving_is_cancelled(tmp_path: Path) -> None:
+    """A daemon that ends leaves no file behind that nobody listens on."""
+    path = tmp_path / "api.sock"
+    listener = await RealNet().listen(f"unix://{path}")
+    with trio.move_on_after(0):
+        await listener.serve(echo)
+    assert path.exists()
+    await listener.aclose()
+    assert not path.exists()
+
+
 async def test_refusals_are_logged_with_their_reason() -> None:
     """The log says who was refused and why: an expired certificate, a foreign one, no TLS at all."""
     ours, foreign, net = identities(), identities(), RealNet()
