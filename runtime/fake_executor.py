@@ -52,6 +52,7 @@ class Behaviour:
     run_s: float = math.inf  # ends by itself so long after its start
     exit_code: int = 0  # of that end
     stop_s: float = 0.0  # from the stop signal to its end; beyond the grace it is killed
+    links_down_s: float = 0.0  # what `links_down` takes
     fail_at: str = ""  # "prepare", "start", "stop", "links_down", "renew_lease" or "remove" raises ExecutorError
     fail_reason: str = "scripted failure"
     n_failures: int = 1 << 30  # so many calls fail, later ones work
@@ -302,6 +303,9 @@ class FakeController:
 
     async def links_down(self) -> None:
         await self._enter("links_down")
+        if self._fake is not None:
+            await trio.sleep(self._fake.behaviour.links_down_s)
+            self._executor.assert_alive("links_down")
         if self._fake is not None:
             self._fake.links_down()
 

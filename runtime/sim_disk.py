@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
@@ -42,6 +42,9 @@ class SimDisk:
         self.latency_s = LATENCY_S
         self.n_calls = 0  # writes and syncs so far
         self.opened: dict[str, Life] = {}  # databases, by who has them open
+        # Called with each batch of a database once it is durable, and with the whole log when it is opened again: what
+        # checks everything ever stored hangs on here.
+        self.on_commit: Callable[[str, list[Record]], None] = _nobody_watches
         self._rng = rng
         self._fail_at: dict[int, str] = {}
         self._written: dict[str, bytearray] = {}  # as a reader sees it
@@ -224,6 +227,7 @@ class SimDatabase:
                 return
             await self._store(_encoded(batch))
             self._apply(batch)
+            self._disk.on_commit(self._path, batch)
 
     async def changes(self, since: int) -> list[Record]:
         """See `Database.changes`."""
@@ -274,6 +278,8 @@ class SimDatabase:
             position = batch[1]
         self._disk.truncate(self._path, position)
         await self._disk.sync(self._life, self._path)
+        if self._log:
+            self._disk.on_commit(self._path, self._log)  # the last batch's writer may not have lived to see it durable
 
     def _apply(self, batch: list[Record]) -> None:
         for record in batch:
@@ -287,6 +293,10 @@ class SimDatabase:
         if surplus > 0:
             self._compacted = self._log[surplus - 1].index
             del self._log[:surplus]
+
+
+def _nobody_watches(path: str, batch: list[Record]) -> None:
+    """What nobody watches."""
 
 
 def _encoded(batch: list[Record]) -> bytes:

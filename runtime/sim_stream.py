@@ -144,6 +144,11 @@ class Endpoint(trio.abc.Stream):
         self._sending = False
         outgoing.sender = self
 
+    @property
+    def peer_closed(self) -> bool:
+        """Whether the other end is closed: its process is done with the connection, or gone."""
+        return self._outgoing.reader_gone
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """As trio's: waits while the other side does not read."""
         await self._gate()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +12,9 @@ import h11
 import trio
 
 from beeyard.core.errors import PeerError
+from beeyard.runtime.host import Connection
 from beeyard.runtime.sim import SimWorld
+from beeyard.runtime.sim_stream import Endpoint
 from tests.support.http_client import HttpClient, HttpReply
 
 API_SOCKET = "unix:///run/beeyard/docker.sock"
@@ -31,15 +35,26 @@ class Refused(Exception):
         self.status = reply.status
 
 
-class ClusterApi:
-    """Calls the API, each time on a connection of its own."""
+class Request:
+    """One request on a connection of its own."""
 
-    def __init__(self, world: SimWorld, machine: str, socket: str = API_SOCKET) -> None:
-        self._world = world
-        self._machine = machine
-        self._socket = socket
+    def __init__(self, dial: Callable[[], Awaitable[Connection]], method: str, path: str, content: bytes) -> None:
+        self._dial = dial
+        self._method = method
+        self._path = path
+        self._content = content
+        self._stream: Endpoint | None = None
+        self._dialling = True
 
-    async def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+    @property
+    def is_over(self) -> bool:
+        """Whether it can have no effect any more: the manager is done with the connection, or that manager is dead.
+
+        A client that gives up is not enough: what it sent may lie in the socket of a manager that is paused.
+        """
+        return not self._dialling and (self._stream is None or self._stream.peer_closed)
+
+    async def answer(self) -> Any:
         """The decoded reply, None when it has no body.
 
         Raises:
@@ -48,15 +63,44 @@ class ClusterApi:
         """
         try:
             with trio.fail_after(TIMEOUT_S):
-                reply = await self._exchange(method, path, body, query)
+                reply = await self._exchange()
         except (PeerError, EOFError, h11.RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise Unanswered(f"{method} {path}: {error}") from error
+            raise Unanswered(f"{self._method} {self._path}: {error}") from error
         if reply.status == 503 or reply.status == 500:
             # The store may have taken it all the same: the disk failed in the middle.
-            raise Unanswered(f"{method} {path}: {reply.body.decode()}")
+            raise Unanswered(f"{self._method} {self._path}: {reply.body.decode()}")
         if reply.status >= 400:
             raise Refused(reply)
         return json.loads(reply.body) if reply.body else None
+
+    async def _exchange(self) -> HttpReply:
+        try:
+            connection = await self._dial()
+            assert isinstance(connection.stream, Endpoint)
+            self._stream = connection.stream
+        finally:
+            self._dialling = False
+        try:
+            headers = (("content-type", "application/json"),) if self._content else ()
+            return await HttpClient(self._stream).request(self._method, self._path, self._content, headers)
+        finally:
+            self._stream.close()
+
+
+class ClusterApi:
+    """Calls the API, each time on a connection of its own."""
+
+    def __init__(self, world: SimWorld, machine: str, socket: str = API_SOCKET) -> None:
+        self._dial = functools.partial(world.dial, machine, socket)
+
+    def request(self, method: str, path: str, body: Any = None, **query: Any) -> Request:
+        """A request that is made when its answer is asked for."""
+        target = f"{VERSION}{path}" + (f"?{urlencode(query)}" if query else "")
+        return Request(self._dial, method, target, b"" if body is None else json.dumps(body).encode())
+
+    async def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """The answer to a request; see `Request.answer`."""
+        return await self.request(method, path, body, **query).answer()
 
     async def insist(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """As `call`, again and again until there is an answer: for what may be asked twice."""
@@ -65,13 +109,3 @@ class ClusterApi:
                 return await self.call(method, path, body, **query)
             except Unanswered:
                 await trio.sleep(0.5)
-
-    async def _exchange(self, method: str, path: str, body: Any, query: dict[str, Any]) -> HttpReply:
-        connection = await self._world.dial(self._machine, self._socket)
-        try:
-            target = f"{VERSION}{path}" + (f"?{urlencode(query)}" if query else "")
-            content = b"" if body is None else json.dumps(body).encode()
-            headers = (("content-type", "application/json"),) if content else ()
-            return await HttpClient(connection.stream).request(method, target, content, headers)
-        finally:
-            await trio.aclose_forcefully(connection.stream)

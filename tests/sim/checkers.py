@@ -1,38 +1,21 @@
 """What must hold at any moment of a run, and what must hold at its end.
 
 They ask the machines' own kernels, tasks and disks, never the manager: it is the manager's belief that is on trial.
+`tests/sim/lan.py` follows addresses, `tests/sim/history.py` what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-import msgspec
 import trio
 
-from beeyard.core.model import StoredObject, Task
-from beeyard.core.states import DESIRED_TRANSITIONS, TaskState, may_become
 from beeyard.runtime.fake_executor import FakeTask
-from beeyard.runtime.fake_kernel import LiveAddress
 from beeyard.runtime.sim import SimMachine, SimWorld
-from beeyard.runtime.sim_parts import FakeParts
+from tests.sim.lan import Lan, parts_of, task_addresses
 
 # Addresses are checked whenever a kernel changes; the rest, and addresses once more, this often.
 EVERY_S = 1.0
-
-
-def parts_of(machine: SimMachine) -> FakeParts | None:
-    """A machine's kernel and tasks, if it has any."""
-    return machine.parts if isinstance(machine.parts, FakeParts) else None
-
-
-def task_addresses(world: SimWorld) -> Iterator[tuple[str, LiveAddress]]:
-    """Every address of a task that answers on the LAN now, with its machine. Link-local ones are each link's own."""
-    for name, machine in world.machines.items():
-        parts = parts_of(machine)
-        for live in parts.kernel.live_addresses() if parts is not None and machine.net.on else ():
-            if live.netns and not live.address.startswith("fe80:"):
-                yield name, live
 
 
 def running_tasks(machine: SimMachine) -> list[FakeTask]:
@@ -44,27 +27,13 @@ def running_tasks(machine: SimMachine) -> list[FakeTask]:
 
 
 async def watch_machines(world: SimWorld) -> None:
-    """Check what must always hold, until cancelled. An address can only appear twice when some kernel gets it."""
-    for machine in world.machines.values():
-        parts = parts_of(machine)
-        if parts is not None:
-            parts.on_change = lambda: check_no_address_twice(world)
+    """Check what must always hold, until cancelled."""
+    lan = Lan(world)
+    lan.watch()
     while True:
-        check_no_address_twice(world)
+        lan.look()
         check_no_machine_over_its_room(world)
         await trio.sleep(EVERY_S)
-
-
-def check_no_address_twice(world: SimWorld) -> None:
-    """No address answers from two links, whatever the manager believes."""
-    seen: dict[str, tuple[str, LiveAddress]] = {}
-    for name, live in task_addresses(world):
-        if live.address in seen:
-            other, earlier = seen[live.address]
-            raise AssertionError(
-                f"address {live.address} is on the LAN twice: {other}{earlier.netns} and {name}{live.netns}"
-            )
-        seen[live.address] = (name, live)
 
 
 def check_no_machine_over_its_room(world: SimWorld) -> None:
@@ -87,39 +56,26 @@ def check_nothing_is_left(world: SimWorld) -> None:
     assert list(task_addresses(world)) == []
 
 
-async def check_states_only_grew(world: SimWorld, machine_name: str, store_path: str) -> None:
-    """Each task's observed and desired state, its node and its spec went one way only, in everything ever stored.
+def check_books(network: dict[str, Any], *, n_addresses: int) -> None:
+    """What `docker network inspect` says of a network's pools adds up, and each pool counts all of its addresses.
 
-    Call it when the manager is down: it opens the manager's store.
+    Holds when no task is on its way to a node; a plan under way has an address already.
+
+    Args:
+        network: as the API shows it.
+        n_addresses: in each pool.
     """
-    database = await world.host(machine_name).open_database(store_path)
-    index, records = await database.load()
-    kept = await database.changes(index - 10_000) if index > 10_000 else await database.changes(0)
-    await database.aclose()
-    assert len(records) <= index
-    decoder: msgspec.msgpack.Decoder[StoredObject] = msgspec.msgpack.Decoder(StoredObject)  # type: ignore[arg-type]
-    last: dict[str, Task] = {}
-    for record in kept:
-        if record.kind != "task":
-            continue
-        if record.data is None:
-            last.pop(record.id, None)
-            continue
-        task = decoder.decode(record.data)
-        assert isinstance(task, Task)
-        if record.id in last:
-            check_task_grew(last[record.id], task)
-        last[record.id] = task
+    pools = network["Status"]["IPAM"]["Pools"]
+    for name, pool in pools.items():
+        assert pool["Total"] == n_addresses, f"pool {name} has {pool['Total']} addresses of {n_addresses}"
+        assert pool["Total"] == pool["Used"] + pool["Cooling"] + pool["Free"], f"pool {name} does not add up: {pool}"
+    used, held = sum(pool["Used"] for pool in pools.values()), len(network["Containers"])
+    assert used == held, f"{used} addresses are taken and {held} tasks have one"
 
 
-def check_task_grew(before: Task, after: Task) -> None:
-    """One change of a task is one that may happen."""
-    was, now = before.status.state, after.status.state
-    assert may_become(was, now), f"task {after.id} went from {was.name} to {now.name}"
-    asked, asks = before.desired_state, after.desired_state
-    allowed = asks == asked or asks in DESIRED_TRANSITIONS[asked]
-    assert allowed, f"task {after.id} was to be {asked.name}, now {asks.name}"
-    assert before.node_id in ("", after.node_id), f"task {after.id} moved from {before.node_id} to {after.node_id}"
-    assert before.spec == after.spec, f"the spec of task {after.id} changed"
-    if after.status.state >= TaskState.ASSIGNED and before.node_id:
-        assert before.grants == after.grants, f"the grants of task {after.id} changed"
+def check_books_are_empty(network: dict[str, Any], *, n_addresses: int) -> None:
+    """With no task left, every address is free again."""
+    check_books(network, n_addresses=n_addresses)
+    assert network["Containers"] == {}, f"still on the network: {network['Containers']}"
+    for name, pool in network["Status"]["IPAM"]["Pools"].items():
+        assert pool["Free"] == pool["Total"], f"addresses of pool {name} leaked: {pool}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -20,16 +21,22 @@ from beeyard.runtime.sim_gate import MachineParts
 from beeyard.runtime.sim_parts import FakeParts
 from tests.sim import checkers
 from tests.sim.api import ClusterApi
+from tests.sim.history import History, check_store_is
 from tests.sim.nemesis import Nemesis
+from tests.sim.sizes import Sizes, draw_sizes
 from tests.sim.workload import Workload
 
 MANAGER = "m1"
-N_AGENTS = 20
+NEIGHBOUR = "m1/agent"  # the manager's machine runs tasks too
 SAFETY_S = 600.0
 # Heartbeats, sessions that are given up, restart delays and TCP's longest pause, one after the other.
 LIVENESS_S = 400.0
 # An address rests 30 s before it is free again.
 COOL_DOWN_S = 40.0
+# Plans that are under way while somebody looks are done soon after.
+AT_REST_S = 30.0
+N_RACKS = 2
+FAILURES = ("prepare", "start", "stop", "links_down", "remove", "renew_lease")
 
 
 def parts(machine: SimMachine) -> MachineParts:
@@ -46,7 +53,9 @@ def behaviour(rng: random.Random, task: AssignedTask) -> Behaviour:
         run_s=rng.uniform(5.0, 200.0) if ends else float("inf"),
         exit_code=rng.choice((0, 1)),
         stop_s=rng.choice((0.0, 0.1, 1.0, 20.0)),
-        fail_at=rng.choice(("prepare", "start")) if rng.random() < 0.03 else "",
+        links_down_s=rng.choice((0.0, 0.0, 0.5)),
+        fail_at=rng.choice(FAILURES) if rng.random() < 0.1 else "",
+        n_failures=rng.choice((1, 3)),
     )
 
 
@@ -64,17 +73,20 @@ async def run_agent(token: str, host: Host) -> None:
 class Cluster:
     """The cluster of one world."""
 
-    def __init__(self, world: SimWorld, n_agents: int = N_AGENTS) -> None:
+    def __init__(self, world: SimWorld, sizes: Sizes) -> None:
         self.world = world
+        self.sizes = sizes
         self.api = ClusterApi(world, MANAGER)
-        self.agents = [f"a{number}" for number in range(1, n_agents + 1)]
+        self.agents = [f"a{number}" for number in range(1, sizes.n_agents + 1)]
 
     async def start(self) -> list[str]:
         """Start everything on a network that works; gives the ids of the networks for services."""
         self.world.start(MANAGER, run_manager)
         swarm = await self.api.insist("GET", "/swarm")
+        daemon = functools.partial(run_agent, swarm["JoinTokens"]["Worker"])
+        self.world.start(NEIGHBOUR, daemon, machine=MANAGER)
         for name in self.agents:
-            self.world.start(name, functools.partial(run_agent, swarm["JoinTokens"]["Worker"]))
+            self.world.start(name, daemon)
         await self.until_ready()
         await self.label_racks()
         return [await self.create_networks()]
@@ -84,24 +96,22 @@ class Cluster:
         with trio.fail_after(timeout_s):
             while True:
                 nodes = await self.api.insist("GET", "/nodes")
-                if sum(node["Status"]["State"] == "ready" for node in nodes) >= len(self.agents):
+                if sum(node["Status"]["State"] == "ready" for node in nodes) > len(self.agents):
                     return
                 await trio.sleep(0.5)
 
     async def label_racks(self) -> None:
-        """Odd agents are in rack r1, even ones in r2."""
+        """Odd numbers are in rack r1, even ones in r2."""
         for node in await self.api.insist("GET", "/nodes"):
-            name = node["Description"]["Hostname"]
-            if name in self.agents:
-                rack = "r1" if int(name[1:]) % 2 else "r2"
-                spec = {**node["Spec"], "Labels": {"rack": rack}}
-                version = node["Version"]["Index"]
-                await self.api.call("POST", f"/nodes/{node['ID']}/update", spec, version=version)
+            rack = "r1" if int(node["Description"]["Hostname"][1:]) % N_RACKS else "r2"
+            spec = {**node["Spec"], "Labels": {"rack": rack}}
+            version = node["Version"]["Index"]
+            await self.api.call("POST", f"/nodes/{node['ID']}/update", spec, version=version)
 
     async def create_networks(self) -> str:
         """A pool for each rack, so small that addresses are soon used again, and the network that draws from both."""
-        for rack, ip_range in (("r1", "10.77.0.64/27"), ("r2", "10.77.0.96/27")):
-            await self.api.call("POST", "/networks/create", a_pool(rack, ip_range))
+        for rack, first in (("r1", "10.77.0.64"), ("r2", "10.77.0.96")):
+            await self.api.call("POST", "/networks/create", a_pool(rack, f"{first}/{self.sizes.prefix}"))
         lan = {"Name": "lan", "Driver": "macvlan", "Scope": "swarm", "ConfigFrom": {"Network": "racks"}}
         made = await self.api.call("POST", "/networks/create", lan)
         network_id: str = made["Id"]
@@ -126,12 +136,16 @@ def a_pool(rack: str, ip_range: str) -> dict[str, Any]:
 
 async def scenario(world: SimWorld) -> None:
     """Users and a nemesis for a while, then rest, then nothing."""
-    cluster = Cluster(world)
+    cluster = Cluster(world, draw_sizes(world.generator("sizes")))
+    world.trace.event("world", str(cluster.sizes))
     for name in (MANAGER, *cluster.agents):
         world.machine(name)
-    nemesis = Nemesis(world, managers=[MANAGER], agents=cluster.agents)
+    history = History(world, ManagerConfig().store_path)
+    history.watch(MANAGER)
+    nemesis = Nemesis(world, managers=[MANAGER], agents=cluster.agents, neighbours=[NEIGHBOUR])
     network_ids = await cluster.start()
-    workload = Workload(world, cluster.api, network_ids, n_services=6, n_tasks=10)
+    workload = Workload(world, cluster.api, network_ids, cluster.sizes)
+    nemesis.next_answer = workload.next_answer
     async with trio.open_nursery() as nursery:
         nursery.start_soon(checkers.watch_machines, world)
         nemesis.prepare()
@@ -139,13 +153,14 @@ async def scenario(world: SimWorld) -> None:
         await cluster.until_ready(timeout_s=LIVENESS_S)
         await _until_converged(cluster, workload)
         await workload.check_promises()
+        await _until_it_holds(cluster, network_ids[0], checkers.check_books)
         await workload.remove_all()
         await _until_empty(cluster)
         nursery.cancel_scope.cancel()
     checkers.check_nothing_is_left(world)
-    await _check_no_address_leaked(cluster, network_ids[0])
+    await _until_it_holds(cluster, network_ids[0], checkers.check_books_are_empty)
     world.power_cut(MANAGER)
-    await checkers.check_states_only_grew(world, MANAGER, ManagerConfig().store_path)
+    await check_store_is(history, MANAGER)
 
 
 async def _break_things(nemesis: Nemesis, workload: Workload) -> None:
@@ -158,7 +173,7 @@ async def _break_things(nemesis: Nemesis, workload: Workload) -> None:
 
 
 async def _until_converged(cluster: Cluster, workload: Workload) -> None:
-    """Every service has its replicas running. 64 addresses serve at most 60 tasks, so all fit."""
+    """Every service has its replicas running; `tests/sim/sizes.py` sees to it that all fit."""
     wanted = await workload.wanted_tasks()
     deadline = trio.current_time() + LIVENESS_S
     while True:
@@ -185,16 +200,18 @@ async def _until_empty(cluster: Cluster) -> None:
     await trio.sleep(COOL_DOWN_S)
 
 
-async def _check_no_address_leaked(cluster: Cluster, network_id: str) -> None:
-    """The manager's books are empty too."""
-    network = await cluster.api.insist("GET", f"/networks/{network_id}")
-    assert not network["Containers"], network["Containers"]
-    used = [
-        (name, pool)
-        for name, pool in (network.get("Status") or {}).items()
-        if isinstance(pool, dict) and any(pool.get(key) for key in ("Used", "Cooling"))
-    ]
-    assert used == [], used
+async def _until_it_holds(cluster: Cluster, network_id: str, check: Callable[..., None]) -> None:
+    """What a checker says of a network holds, at the latest when all plans that are under way have ended."""
+    deadline = trio.current_time() + AT_REST_S
+    while True:
+        network = await cluster.api.insist("GET", f"/networks/{network_id}")
+        try:
+            check(network, n_addresses=cluster.sizes.n_addresses)
+            return
+        except AssertionError:
+            if trio.current_time() >= deadline:
+                raise
+        await trio.sleep(1)
 
 
 def _waiting(tasks: list[dict[str, Any]]) -> list[str]:

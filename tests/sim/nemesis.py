@@ -17,9 +17,18 @@ from beeyard.runtime.sim_disk import LATENCY_S
 
 Fault = Callable[[], Awaitable[None]]
 
-# (shortest, longest) duration of a fault. The longest are beyond heartbeat, session and restart delays taken together.
+# (shortest, longest) duration of a fault. LONG is beyond heartbeat, session and restart delays taken together, LONGEST beyond
+# the short lease and its margin.
 SHORT_S = (0.05, 3.0)
 LONG_S = (20.0, 90.0)
+LONGEST_S = (90.0, 180.0)
+# No shim acts while its machine's CPU stands still. A pause beyond lease and margin (90 s) breaks what they promise, so
+# there are none: a machine can only be stopped for long together with its network.
+PAUSE_S = (20.0, 60.0)
+
+
+async def _at_once() -> None:
+    """What nobody waits for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,22 +52,34 @@ class Nemesis:
         world: what to break.
         managers: names of the daemons that are managers; each on the machine of the same name.
         agents: those that are agents, likewise.
+        neighbours: daemons on the managers' machines that are no managers.
         rng: where everything is drawn from.
     """
 
     def __init__(
-        self, world: SimWorld, *, managers: Sequence[str], agents: Sequence[str], rng: random.Random | None = None
+        self,
+        world: SimWorld,
+        *,
+        managers: Sequence[str],
+        agents: Sequence[str],
+        neighbours: Sequence[str] = (),
+        rng: random.Random | None = None,
     ) -> None:
         self.world = world
         self.n_faults: dict[str, int] = {}
+        # Returns when a user has been answered: the meanest moment for a power cut.
+        self.next_answer: Callable[[], Awaitable[None]] = _at_once
         self._managers = tuple(managers)
         self._agents = tuple(agents)
+        self._neighbours = tuple(neighbours)
         self._rng = rng or world.generator("nemesis")
         self._faults: dict[str, Fault] = {
             "crash agent": lambda: self._crash(self._agents),
             "crash manager": lambda: self._crash(self._managers),
             "power cut agent": lambda: self._power_cut(self._agents),
             "power cut manager": lambda: self._power_cut(self._managers),
+            "power cut after answer": self._power_cut_after_answer,
+            "crash neighbour": self._crash_neighbour,
             "isolate agent": self._isolate_agent,
             "split": self._split,
             "one-way": self._one_way,
@@ -96,6 +117,8 @@ class Nemesis:
             self._mend_disk(name)
             self.world.power_on(name)
             self.world.restart(name)
+        for name in self._neighbours:
+            self.world.restart(name)
 
     def _draw_plan(self) -> Plan:
         rng = self._rng
@@ -121,7 +144,7 @@ class Nemesis:
             await self._faults[kind]()
 
     async def _while_broken(self) -> None:
-        await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, LONG_S))))
+        await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, LONG_S, LONGEST_S))))
 
     def _take(self, names: Sequence[str]) -> str:
         """A machine that no other fault has in its hands; "" when all are taken."""
@@ -150,10 +173,23 @@ class Nemesis:
             if self._give_back(name):
                 self.world.power_on(name)
 
+    async def _power_cut_after_answer(self) -> None:
+        await self.next_answer()
+        await self._power_cut(self._managers)
+
+    async def _crash_neighbour(self) -> None:
+        """Only while its machine is well: a manager's other fault would start it again."""
+        if self._neighbours and (manager := self._take(self._managers)):
+            name = self._rng.choice(self._neighbours)
+            self.world.crash(name)
+            await self._while_broken()
+            if self._give_back(manager):
+                self.world.restart(name)
+
     async def _pause(self, names: Sequence[str]) -> None:
         if name := self._take(names):
             self.world.pause(name)
-            await self._while_broken()
+            await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, PAUSE_S))))
             if self._give_back(name):
                 self.world.resume(name)
 

@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from trio.testing import MockClock
 
-from beeyard.core.model import AddressGrant, Resources, Task, TaskSpec, TaskStatus
+from beeyard.core.model import Resources, TaskSpec
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
-from beeyard.netdrivers import attach
-from beeyard.runtime.host import Record
-from beeyard.runtime.sim import CPU_NANO, SimWorld
-from beeyard.runtime.sim_parts import FakeParts
+from beeyard.runtime.sim import CPU_NANO
 from tests.sim import checkers
-
-GRANT = AddressGrant(
-    id="g1",
-    hook="address",
-    network_id="n",
-    network_name="lan",
-    pool_id="p",
-    pool_name="lan-r1",
-    segment="lan",
-    driver="macvlan",
-    parent="eth0",
-    addresses=("10.77.0.64/24",),
-)
-TASK = Task(id="t1", service_id="s1", service_name="web", slot=1, spec=TaskSpec())
-
-
-def a_world() -> SimWorld:
-    """Two machines with kernels."""
-    world = SimWorld(1, parts=FakeParts)
-    world.machine("a1")
-    world.machine("a2")
-    return world
-
-
-async def test_an_address_on_two_machines_is_found(autojump_clock: MockClock) -> None:
-    """Links that are down do not answer, and neither does a machine without power."""
-    async with a_world() as world:
-        for name in ("a1", "a2"):
-            checkers.check_no_address_twice(world)
-            parts = checkers.parts_of(world.machine(name))
-            assert parts is not None
-            netns = parts.kernel.create_netns()
-            await attach(parts.kernel, netns, GRANT, "eth0")
-        with pytest.raises(AssertionError, match=r"10\.77\.0\.64 is on the LAN twice: a1.* and a2"):
-            checkers.check_no_address_twice(world)
-        with pytest.raises(AssertionError, match="a1 keeps namespaces"):
-            checkers.check_nothing_is_left(world)
-        parts.kernel.links_down(netns)
-        checkers.check_no_address_twice(world)
-        world.power_cut("a1")
-        parts.kernel.drop_netns(netns)
-        checkers.check_nothing_is_left(world)
+from tests.sim.sizes import SIZES, Sizes, check_that_all_fits
+from tests.sim.test_lan import a_world
 
 
 async def test_a_machine_over_its_room_is_found(autojump_clock: MockClock) -> None:
@@ -74,39 +30,27 @@ async def test_a_machine_over_its_room_is_found(autojump_clock: MockClock) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "sentence"),
+    ("pool", "containers", "sentence"),
     [
-        ({"state": TaskState.RUNNING}, {"state": TaskState.STARTING}, "from RUNNING to STARTING"),
-        ({"state": TaskState.FAILED}, {"state": TaskState.RUNNING}, "from FAILED to RUNNING"),
-        ({"desired_state": TaskState.SHUTDOWN}, {"desired_state": TaskState.RUNNING}, "was to be SHUTDOWN"),
-        ({"node_id": "n1"}, {"node_id": "n2"}, "moved from n1 to n2"),
-        ({}, {"spec": TaskSpec(image="host")}, "spec of task t1 changed"),
-        ({"state": TaskState.ASSIGNED, "node_id": "n1"}, {"grants": (GRANT,)}, "grants of task t1 changed"),
-        ({"state": TaskState.ASSIGNED}, {"state": TaskState.RUNNING}, ""),
-        ({}, {}, ""),
+        ({"Total": 16, "Used": 1, "Cooling": 2, "Free": 13}, {"t1": {}}, "addresses of pool lan-r1 leaked|t1"),
+        ({"Total": 16, "Used": 0, "Cooling": 2, "Free": 14}, {}, "addresses of pool lan-r1 leaked"),
+        ({"Total": 16, "Used": 1, "Cooling": 0, "Free": 15}, {}, "1 addresses are taken and 0 tasks have one"),
+        ({"Total": 16, "Used": 0, "Cooling": 0, "Free": 15}, {}, "does not add up"),
+        ({"Total": 15, "Used": 0, "Cooling": 0, "Free": 15}, {}, "has 15 addresses of 16"),
+        ({"Total": 16, "Used": 0, "Cooling": 0, "Free": 16}, {}, ""),
     ],
 )
-async def test_a_task_that_goes_back_is_found_in_the_store(
-    autojump_clock: MockClock, before: dict[str, object], after: dict[str, object], sentence: str
-) -> None:
-    """Everything that was ever stored of a task is compared with what came next."""
-    one = changed(TASK, **before)
-    other = changed(one, **after)
-    async with SimWorld(1) as world:
-        database = await world.host("m1").open_database("/store.db")
-        for index, task in enumerate((one, other), 1):
-            data = msgspec.msgpack.encode(task)
-            await database.commit([Record(index=index, kind="task", id="t1", data=data)])
-        await database.aclose()
-        if not sentence:
-            await checkers.check_states_only_grew(world, "m1", "/store.db")
-            return
-        with pytest.raises(AssertionError, match=sentence):
-            await checkers.check_states_only_grew(world, "m1", "/store.db")
+def test_books_that_are_wrong_are_found(pool: dict[str, int], containers: dict[str, object], sentence: str) -> None:
+    """At rest every address is free, and before that each taken one is some task's."""
+    network = {"Containers": containers, "Status": {"IPAM": {"Pools": {"lan-r1": pool}}}}
+    if not sentence:
+        checkers.check_books_are_empty(network, n_addresses=16)
+        return
+    with pytest.raises(AssertionError, match=sentence):
+        checkers.check_books_are_empty(network, n_addresses=16)
 
 
-def changed(task: Task, *, state: TaskState | None = None, **fields: object) -> Task:
-    """A task with other values."""
-    if state is not None:
-        fields["status"] = TaskStatus(state=state)
-    return msgspec.structs.replace(task, **fields)  # type: ignore[arg-type]
+@pytest.mark.parametrize("sizes", SIZES)
+def test_what_users_may_ask_for_fits(sizes: Sizes) -> None:
+    """Else a run that does not converge would say nothing."""
+    check_that_all_fits(sizes)

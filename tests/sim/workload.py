@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from typing import Any
 
 import trio
 
-from beeyard.runtime.sim import SimWorld
+from beeyard.runtime.sim import CPU_NANO, SimWorld
 from tests.sim.api import ClusterApi, Refused, Unanswered
-
-
-@dataclasses.dataclass
-class Promise:
-    """What the manager has acknowledged about one service. None: the last request about it was not answered."""
-
-    exists: bool | None
-    replicas: int | None
+from tests.sim.promises import ABSENT, Outcome, Promise
+from tests.sim.sizes import UNITS, Sizes
 
 
 class Workload:
     """Creates, scales, changes and removes services, and remembers each answer."""
 
-    def __init__(
-        self, world: SimWorld, api: ClusterApi, network_ids: list[str], *, n_services: int, n_tasks: int
-    ) -> None:
+    def __init__(self, world: SimWorld, api: ClusterApi, network_ids: list[str], sizes: Sizes) -> None:
         self.world = world
         self.promises: dict[str, Promise] = {}
         self.n_requests = self.n_answered = 0
         self._api = api
         self._network_ids = network_ids
-        self._n_services = n_services
-        self._n_tasks = n_tasks
+        self._sizes = sizes
         self._rng: random.Random = world.generator("workload")
+        self._answered = trio.Event()
+
+    async def next_answer(self) -> None:
+        """Return at the moment at which a user has got the next answer."""
+        await self._answered.wait()
 
     async def run(self, mean_between_s: float) -> None:
         """Ask for things until cancelled. A request that is cut off counts as not answered."""
@@ -49,50 +44,54 @@ class Workload:
             except Refused as refused:
                 if refused.status != 404:
                     raise
-            self.promises[name] = Promise(False, None)
 
     async def check_promises(self) -> None:
         """What was acknowledged is so: services exist or not, with the number of replicas that was asked for last."""
-        found = {service["Spec"]["Name"]: service for service in await self._api.insist("GET", "/services")}
         for name, promise in self.promises.items():
-            if promise.exists is not None:
-                assert (name in found) == promise.exists, f"service {name}: promised {promise}, found {name in found}"
-            if promise.exists and promise.replicas is not None:
-                replicas = found[name]["Spec"]["Mode"]["Replicated"]["Replicas"]
-                assert replicas == promise.replicas, f"service {name}: promised {promise}, found {replicas}"
+            assert not promise.may_still_change, f"a request about {name} is still under way"
+        services = await self._api.insist("GET", "/services")
+        found = {service["Spec"]["Name"]: replicas_of(service) for service in services}
+        for name, promise in self.promises.items():
+            replicas = found.get(name, ABSENT)
+            assert replicas in promise.possible, (
+                f"service {name} has {replicas} replicas, promised: one of {promise.possible}"
+            )
 
     async def wanted_tasks(self) -> int:
         """How many tasks the services that exist ask for."""
-        services = await self._api.insist("GET", "/services")
-        return sum(service["Spec"]["Mode"]["Replicated"]["Replicas"] for service in services)
+        return sum(replicas_of(service) for service in await self._api.insist("GET", "/services"))
 
     async def _one(self) -> None:
-        names = list(self.promises)
+        present = [name for name, promise in self.promises.items() if promise.possible != (ABSENT,)]
+        # Now and then somebody asks for what is gone.
+        names = present if present and self._rng.random() < 0.9 else list(self.promises)
         verb = self._rng.choice(("create", "scale", "scale", "change", "remove"))
         if verb == "create" or not names:
-            if len([p for p in self.promises.values() if p.exists is not False]) < self._n_services:
-                await self._create(f"s{len(names)}")
+            if len(present) < self._sizes.n_services:
+                # A name with a dash cannot be the start of some other service's id.
+                await self._create(f"web-{len(self.promises)}")
             return
         name = self._rng.choice(names)
         if verb == "remove":
-            await self._ask(name, "DELETE", f"/services/{name}", None, Promise(False, None))
+            await self._ask(name, "DELETE", f"/services/{name}", None, ABSENT)
         else:
             await self._update(name, scale=verb == "scale")
 
     async def _create(self, name: str) -> None:
-        replicas = self._rng.randint(0, self._n_tasks)
+        replicas = self._rng.randint(0, self._sizes.n_tasks)
         body = {
             "Name": name,
+            "Labels": {"beeyard.on-isolation": "fence"} if self._rng.random() < 0.4 else {},
             "TaskTemplate": {
                 "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
-                "Resources": {"Reservations": {"NanoCPUs": self._rng.choice((0, 250_000_000))}},
+                "Resources": {"Reservations": {"NanoCPUs": self._rng.choice(self._sizes.units) * CPU_NANO // UNITS}},
                 "RestartPolicy": {"Condition": "any", "Delay": 1_000_000_000},
                 "Networks": [{"Target": target} for target in self._network_ids if self._rng.random() < 0.7],
             },
             "Mode": {"Replicated": {"Replicas": replicas}},
         }
-        self.promises[name] = Promise(False, None)
-        await self._ask(name, "POST", "/services/create", body, Promise(True, replicas))
+        self.promises[name] = Promise()
+        await self._ask(name, "POST", "/services/create", body, replicas)
 
     async def _update(self, name: str, *, scale: bool) -> None:
         try:
@@ -100,9 +99,9 @@ class Workload:
         except (Refused, Unanswered):
             return
         spec = shown["Spec"]
-        replicas = spec["Mode"]["Replicated"]["Replicas"]
+        replicas = replicas_of(shown)
         if scale:
-            replicas = self._rng.randint(0, self._n_tasks)
+            replicas = self._rng.randint(0, self._sizes.n_tasks)
             spec["Mode"] = {"Replicated": {"Replicas": replicas}}
         else:
             container = spec["TaskTemplate"]["ContainerSpec"]
@@ -112,22 +111,32 @@ class Workload:
             "POST",
             f"/services/{name}/update",
             spec,
-            Promise(True, replicas),
+            replicas,
             version=shown["Version"]["Index"],
         )
 
-    async def _ask(self, name: str, method: str, path: str, body: Any, promise: Promise, **query: Any) -> None:
+    async def _ask(self, name: str, method: str, path: str, body: Any, outcome: Outcome, **query: Any) -> None:
         self.n_requests += 1
-        known, self.promises[name] = self.promises[name], Promise(None, None)
+        promise = self.promises[name]
+        request = self._api.request(method, path, body, **query)
+        number = promise.asked(outcome, lambda: request.is_over)
         try:
-            await self._api.call(method, path, body, **query)
+            await request.answer()
         except Refused as refused:
-            # Also a second removal of what an unanswered one has removed already.
-            self.promises[name] = Promise(False, None) if refused.status == 404 else known
+            # 404 is also what a second removal gets after one that was not answered.
+            promise.refused(number, absent=refused.status == 404)
             self.world.trace.event("user", f"{method} {path} refused: {refused}")
         except Unanswered:
-            self.world.trace.event("user", f"{method} {path} unanswered")
+            self.world.trace.event("user", f"{method} {path} unanswered; {name} is one of {promise.possible}")
         else:
             self.n_answered += 1
-            self.promises[name] = promise
-            self.world.trace.event("user", f"{method} {path} done: {promise}")
+            promise.answered(number)
+            self.world.trace.event("user", f"{method} {path} done; {name} is one of {promise.possible}")
+            self._answered.set()
+            self._answered = trio.Event()
+
+
+def replicas_of(service: dict[str, Any]) -> int:
+    """As the API shows it."""
+    replicas: int = service["Spec"]["Mode"]["Replicated"]["Replicas"]
+    return replicas
