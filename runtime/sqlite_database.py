@@ -5,6 +5,10 @@ Theory of operation
 All calls go through one worker at a time, so a batch is one transaction and one fsync. `object` holds what is alive, `log`
 the last 10,000 writes in order for watchers that resume; `meta` holds the last index and how far the log was cut.
 
+What is written together changes together: the tasks of a service move on in batches. So objects lie in the order in which
+they were created, whatever their ids, and a batch of the log is one row: a change of a thousand tasks writes a hundred pages
+instead of seven hundred.
+
 The connection holds SQLite's exclusive lock from opening to closing, so a second process is refused at once and the shared
 memory file is not needed. The lock is the kernel's and ends with the process, however it ends.
 
@@ -20,6 +24,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from beeyard.core.errors import DiskError
@@ -30,17 +35,24 @@ T = TypeVar("T")
 
 # "BeeY" as an SQLite application id: tells our files from other programs' databases.
 APPLICATION_ID = 0x42656559
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # Watchers of a few minutes ago can resume at thousands of writes a minute; about 5 MB.
 LOG_RECORDS_MAX = 10_000
+# Twice SQLite's own: a dozen tasks fit on one. Measured with batches of 1,000: 8.0 µs of CPU a write, 12.8 with 4096.
+PAGE_BYTES = 8192
+# Pages in the write-ahead log before they are copied to the file: 16 MB, once in some 10,000 writes.
+WAL_PAGES = 2000
 
 _SCHEMA = """
-create table object(kind text, id text, idx integer not null, data blob not null, primary key(kind, id)) without rowid;
-create table log(position integer primary key, idx integer not null, kind text not null, id text not null, data blob);
-create index log_idx on log(idx);
+create table object(position integer primary key, kind text not null, id text not null, idx integer not null,
+    data blob not null, unique(kind, id));
+create table log(idx integer primary key, records blob not null);
 create table meta(name text primary key, value integer not null) without rowid;
 insert into meta values('index', 0), ('compacted', 0);
 """
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 class SqliteDatabase:
@@ -107,24 +119,13 @@ class SqliteDatabase:
             return
         connection.execute("begin immediate")
         try:
-            _write(connection, batch)
-            self._cut_log(connection)
-            connection.execute("update meta set value=? where name='index'", (index,))
+            _write(connection, batch, index - self._log_records_max)
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:  # SQLite has already rolled back after some errors
                 connection.execute("rollback")
             raise
         self._index = index
-
-    def _cut_log(self, connection: sqlite3.Connection) -> None:
-        """Drop the oldest records of the log and remember how far it was cut."""
-        last = connection.execute("select max(position) from log").fetchone()[0]
-        cut = last - self._log_records_max
-        compacted = connection.execute("select max(idx) from log where position<=?", (cut,)).fetchone()[0]
-        if compacted is not None:
-            connection.execute("delete from log where position<=?", (cut,))
-            connection.execute("update meta set value=? where name='compacted'", (compacted,))
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -141,7 +142,13 @@ def _connect(path: str) -> sqlite3.Connection:
         # Before the first read: this mode decides whether a shared memory file is made.
         connection.execute("pragma locking_mode=exclusive")
         _check_kind(connection, path)
-        for pragma in ("journal_mode=wal", "synchronous=full", "wal_autocheckpoint=2000", "trusted_schema=off"):
+        for pragma in (
+            f"page_size={PAGE_BYTES}",
+            "journal_mode=wal",
+            "synchronous=full",
+            f"wal_autocheckpoint={WAL_PAGES}",
+            "trusted_schema=off",
+        ):
             connection.execute(f"pragma {pragma}")
         _create_or_lock(connection)
     except sqlite3.Error as error:
@@ -176,17 +183,26 @@ def _create_or_lock(connection: sqlite3.Connection) -> None:
     connection.execute("commit")
 
 
-def _write(connection: sqlite3.Connection, batch: list[Record]) -> None:
+def _write(connection: sqlite3.Connection, batch: list[Record], cut: int) -> None:
+    """Few statements, for each may wait for the interpreter: the trio thread is busy while this one works.
+
+    Args:
+        cut: what the log holds up to this index is dropped.
+    """
     newest = {(record.kind, record.id): record for record in batch}
     connection.executemany(
-        "insert or replace into object(kind, id, idx, data) values(?, ?, ?, ?)",
+        "insert into object(kind, id, idx, data) values(?, ?, ?, ?)"
+        " on conflict(kind, id) do update set idx=excluded.idx, data=excluded.data",
         [(r.kind, r.id, r.index, r.data) for r in newest.values() if r.data is not None],
     )
-    connection.executemany(
-        "delete from object where kind=? and id=?", [(r.kind, r.id) for r in newest.values() if r.data is None]
-    )
-    connection.executemany(
-        "insert into log(idx, kind, id, data) values(?, ?, ?, ?)", [(r.index, r.kind, r.id, r.data) for r in batch]
+    gone = [(r.kind, r.id) for r in newest.values() if r.data is None]
+    if gone:
+        connection.executemany("delete from object where kind=? and id=?", gone)
+    connection.execute("insert into log values(?, ?)", (batch[-1].index, _encode(batch)))
+    if cut > 0:
+        connection.execute("delete from log where idx<=?", (cut,))
+    connection.execute(
+        "update meta set value=case name when 'index' then ? else max(value, ?) end", (batch[-1].index, cut)
     )
 
 
@@ -200,8 +216,8 @@ def _changes(connection: sqlite3.Connection, since: int) -> list[Record]:
     compacted = connection.execute("select value from meta where name='compacted'").fetchone()[0]
     if since < compacted:
         raise Compacted(f"changes up to {compacted} are no longer kept, {since} was asked for")
-    rows = connection.execute("select idx, kind, id, data from log where idx>? order by position", (since,))
-    return [Record(index=row[0], kind=row[1], id=row[2], data=row[3]) for row in rows]
+    rows = connection.execute("select records from log where idx>? order by idx", (since,))
+    return [record for row in rows for record in _decode(row[0]) if record.index > since]
 
 
 def _is_sync_failure(error: sqlite3.Error) -> bool:
