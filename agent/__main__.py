@@ -13,8 +13,11 @@ import trio
 from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.executors.process.executor import ProcessExecutor
-from beeyard.core.errors import ClusterError
+from beeyard.agent.executors.process.logs import KEEP, Keep
+from beeyard.agent.identity import parse_token
+from beeyard.core.errors import ClusterError, InvalidSpec
 from beeyard.runtime import real
+from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller
 from beeyard.runtime.real_main import add_log_level, run_daemon, with_scheme
 
@@ -26,35 +29,32 @@ log = structlog.get_logger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT, which leave the tasks running; 1 when it cannot start or was refused."""
     options = _parser().parse_args(argv)
-    if os.geteuid() != 0:
-        print("beeyard agent: needs root, for network namespaces and cgroups", file=sys.stderr)
+    options.token = options.token or os.environ.get(TOKEN_VARIABLE, "")
+    fault = check(options) or ("needs root, for network namespaces and cgroups" if os.geteuid() != 0 else "")
+    if fault:
+        print(f"beeyard agent: {fault}", file=sys.stderr)
         return 1
     state_dir = os.path.abspath(options.state_dir)
-    closed = "" if options.purge else make_searchable(state_dir)
-    if closed:
-        print(
-            f"beeyard agent: tasks run unprivileged and cannot pass {closed} to their work directories in {state_dir}:"
-            f" chmod o+x {closed}, or give another --state-dir",
-            file=sys.stderr,
-        )
-        return 1
     # The node's key is in the state directory: not even a task that runs as root may see it.
     executor = ProcessExecutor(
-        f"{state_dir}/process", options.log_dir or f"{state_dir}/log", hidden=("/run/beeyard", state_dir)
+        f"{state_dir}/process",
+        os.path.abspath(options.log_dir or f"{state_dir}/log"),
+        hidden=("/run/beeyard", state_dir),
+        keep=Keep(options.logs_kept, options.log_mib_kept << 20),
     )
 
     async def run() -> None:
         try:
             if options.purge:
                 await purge(executor)
-                return
-            config = AgentConfig(
-                state_dir=state_dir,
-                managers=tuple(with_scheme(address, "tcp://") for address in options.manager),
-                join_token=options.token or os.environ.get(TOKEN_VARIABLE, ""),
-                node_name=options.hostname,
-            )
-            await daemon.run(real.host(executors=[executor], hostname=options.hostname), config)
+            else:
+                config = AgentConfig(
+                    state_dir=state_dir,
+                    managers=tuple(with_scheme(address, "tcp://") for address in options.manager),
+                    join_token=options.token,
+                    node_name=options.hostname,
+                )
+                await daemon.run(real.host(executors=[executor], hostname=options.hostname), config)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await executor.aclose()
@@ -62,14 +62,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_daemon("beeyard agent", options.log_level, run)
 
 
-def make_searchable(state_dir: str) -> str:
-    """Make the state directory; the first directory on the way to it that others cannot pass, "" when all are open."""
-    os.makedirs(state_dir, mode=0o711, exist_ok=True)
-    path = "/"
-    for part in state_dir.split("/"):
-        path = os.path.join(path, part)
-        if not os.stat(path).st_mode & 0o001:
-            return path
+def check(options: argparse.Namespace) -> str:
+    """What is wrong with the flags, "" when nothing is: found out before anything is touched, and named as it was given."""
+    if options.purge:
+        return ""
+    if not options.manager:
+        return "--manager HOST:PORT is missing: give the address of at least one manager"
+    for address in options.manager:
+        try:
+            parsed = parse_address(with_scheme(address, "tcp://"))
+        except InvalidSpec:
+            parsed = None
+        if not isinstance(parsed, TcpAddress) or parsed.port == 0:
+            return f"--manager {address!r} is not HOST:PORT; an IPv6 host goes in brackets"
+    try:
+        if options.token:
+            parse_token(options.token)
+    except InvalidSpec as error:
+        return f"--token (or ${TOKEN_VARIABLE}) is no join token: {error.reason}"
     return ""
 
 
@@ -96,10 +106,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token", default="", help=f"join token; default: ${TOKEN_VARIABLE}; needed once")
     parser.add_argument("--state-dir", default="/var/lib/beeyard/agent", help="default %(default)s")
     parser.add_argument("--log-dir", default="", help="output of tasks; default: log/ in the state directory")
+    parser.add_argument(
+        "--logs-kept", type=_count, default=KEEP.n_tasks, metavar="N", help="of removed tasks; default %(default)s"
+    )
+    parser.add_argument(
+        "--log-mib-kept", type=_count, default=KEEP.n_bytes >> 20, metavar="MIB", help="of those; default %(default)s"
+    )
     parser.add_argument("--hostname", default="", help="name of this node; default: the machine's hostname")
     parser.add_argument("--purge", action="store_true", help="stop every task of this state directory and exit")
     add_log_level(parser)
     return parser
+
+
+def _count(text: str) -> int:
+    """A number that is not negative."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, 0 or more")
+    return int(text)
 
 
 if __name__ == "__main__":

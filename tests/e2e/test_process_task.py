@@ -111,6 +111,18 @@ async def test_closed_directories_above_the_state_are_hidden(machine: ProcessMac
     assert "keys" not in output
 
 
+@pytest.mark.parametrize("parent", ["/tmp", "/var/tmp", "/dev/shm"])
+async def test_state_below_a_directory_that_tasks_have_of_their_own(parent: str) -> None:
+    """The task finds its home all the same, and in its own /tmp nothing else of the agent's."""
+    async with a_process_machine(parent) as machine:
+        os.mkdir(f"{machine.directory}/secret")
+        status, output = await machine.run(
+            f'touch a && cd / && ls "$HOME"; ls {machine.directory}; ls {machine.executor.places.state_dir}'
+        )
+        assert (status.code, output.split()) == (0, ["a", "state", "tasks"])
+        assert await machine.leftovers() == []
+
+
 async def test_task_may_use_port_80(machine: ProcessMachine) -> None:
     """In a network of its own every port is free for everybody."""
     script = 'exec python3 -c \'import socket; socket.create_server(("", 80)); print("bound")\''

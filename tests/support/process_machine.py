@@ -15,6 +15,7 @@ import trio
 
 from beeyard.agent.executors.process import cgroups, remains
 from beeyard.agent.executors.process.executor import ProcessExecutor
+from beeyard.agent.executors.process.logs import KEEP, Keep
 from beeyard.core.model import Limits
 from beeyard.runtime.host import Controller, ExitStatus
 from tests.support.executor_machine import EXITS_3, IGNORES_TERM, MISSING, RUNS, a_task
@@ -34,13 +35,16 @@ class ProcessMachine:
 
     no_limits = cgroups.Limits()
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, keep: Keep = KEEP) -> None:
         self.directory = directory
+        self._keep = keep
         self.executor = self._new_executor()
         self._netns: dict[str, int] = {}
 
     def _new_executor(self) -> ProcessExecutor:
-        return ProcessExecutor(f"{self.directory}/state", f"{self.directory}/log", hidden=(f"{self.directory}/secret",))
+        return ProcessExecutor(
+            f"{self.directory}/state", f"{self.directory}/log", hidden=(f"{self.directory}/secret",), keep=self._keep
+        )
 
     def command(self, kind: str) -> tuple[str, ...]:
         return COMMANDS[kind]
@@ -158,11 +162,11 @@ class ProcessMachine:
 
 
 @asynccontextmanager
-async def a_process_machine() -> AsyncIterator[ProcessMachine]:
-    """A fresh one. Not below /tmp, which tasks find replaced by their own."""
-    directory = tempfile.mkdtemp(prefix="beeyard-test-", dir="/var/lib")
+async def a_process_machine(parent: str = "/var/lib", *, keep: Keep = KEEP) -> AsyncIterator[ProcessMachine]:
+    """A fresh one, with its files in a new directory below `parent`, and so many logs kept."""
+    directory = tempfile.mkdtemp(prefix="beeyard-test-", dir=parent)
     os.chmod(directory, 0o755)
-    machine = ProcessMachine(directory)
+    machine = ProcessMachine(directory, keep)
     try:
         yield machine
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -30,8 +31,10 @@ class _ShimGone(Exception):
 class ProcessController:
     """A `Controller`; made by `ProcessExecutor` alone."""
 
-    def __init__(self, zygote: Zygote, order: Order) -> None:
+    def __init__(self, zygote: Zygote, order: Order, removed: Callable[[], Awaitable[None]]) -> None:
+        """`removed` is called when nothing of a task is left but its log."""
         self._zygote = zygote
+        self._removed = removed
         self._order = order
         self._phase = "new"
         self._pid = 0
@@ -224,6 +227,7 @@ class ProcessController:
                 await self._zygote.ask("clean", *fds, places=self._order.places, task_id=self.task_id)
             self._phase, self._pid, self._shim_pid = "exited", 0, 0
             self.close()
+        await self._removed()
 
     def __del__(self) -> None:
         self.close()

@@ -11,12 +11,15 @@ import zlib
 from collections.abc import Sequence
 
 import msgspec
+import structlog
 import trio
 
 from beeyard.agent.executors.process import cgroups
 from beeyard.agent.executors.process.controller import ProcessController
+from beeyard.agent.executors.process.logs import KEEP, Keep
 from beeyard.agent.executors.process.order import TASK_FILE, Order, Places
 from beeyard.agent.executors.process.zygote_client import Zygote
+from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
 from beeyard.core.wire import AssignedTask
 from beeyard.runtime.host import Controller
@@ -24,6 +27,10 @@ from beeyard.runtime.host import Controller
 HOST_IMAGE = "host"
 # 10 MiB, kept once over: enough to see why a task failed, and small beside any disk.
 LOG_BYTES_MAX = 10 << 20
+# Logs are looked after when so many tasks were removed: a fork and a look at a thousand files, 10 ms, shared by 16 tasks.
+PRUNE_EVERY = 16
+
+log = structlog.get_logger(__name__)
 
 
 class ProcessExecutor:
@@ -31,12 +38,13 @@ class ProcessExecutor:
 
     Args:
         state_dir: absolute; shims, their sockets and the tasks' work dirs. One agent alone uses it.
-        log_dir: absolute; tasks' output, `TASK_ID.log`, kept when a task is removed.
+        log_dir: absolute; tasks' output, `TASK_ID.log`. One agent alone uses it.
         cgroup_parent: where its tasks' cgroups are, below each hierarchy; this executor removes what it finds there and
             does not know. "": a name made from `state_dir`, so that agents on one host do not meet.
         cgroup_root: a cgroup v2 tree to use instead of what /proc/self/mountinfo says.
         hidden: directories that tasks find empty, besides `state_dir`.
         log_bytes_max: a log is turned over once at this size.
+        keep: how much output of removed tasks is kept; looked after when an agent starts and now and then.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class ProcessExecutor:
         cgroup_root: str = "",
         hidden: Sequence[str] = ("/run/beeyard",),
         log_bytes_max: int = LOG_BYTES_MAX,
+        keep: Keep = KEEP,
     ) -> None:
         assert os.path.isabs(state_dir), state_dir
         assert os.path.isabs(log_dir), log_dir
@@ -56,6 +65,8 @@ class ProcessExecutor:
         self.places = Places(state_dir, os.path.realpath(log_dir), parent, cgroup_root)
         self._hidden = tuple(os.path.realpath(path) for path in hidden)
         self._log_bytes_max = log_bytes_max
+        self._keep = keep
+        self._n_removed = 0  # since the logs were last looked after
         self._zygote = Zygote(self.places)
         self._controllers: weakref.WeakSet[ProcessController] = weakref.WeakSet()
 
@@ -82,19 +93,32 @@ class ProcessExecutor:
         found = await self._zygote.ask("sweep", places=self.places, spared=mine)
         known: list[ProcessController] = []
         for task_id in sorted([*found["live"], *found["ended"]]):  # type: ignore[misc]
-            known.append(ProcessController(self._zygote, self._order(self._stored(task_id))))
+            known.append(ProcessController(self._zygote, self._order(self._stored(task_id)), self._task_removed))
             await trio.lowlevel.checkpoint()
         self._controllers.update(known)
         async with trio.open_nursery() as nursery:
             for controller in known:
                 nursery.start_soon(controller.recover)
+        await self._prune()
         return list(known)
 
     async def create(self, task: AssignedTask) -> Controller:
         await trio.lowlevel.checkpoint()
-        controller = ProcessController(self._zygote, self._order(task))
+        controller = ProcessController(self._zygote, self._order(task), self._task_removed)
         self._controllers.add(controller)
         return controller
+
+    async def _task_removed(self) -> None:
+        self._n_removed += 1
+        if self._n_removed >= PRUNE_EVERY:
+            await self._prune()
+
+    async def _prune(self) -> None:
+        self._n_removed = 0
+        try:
+            await self._zygote.ask("prune", places=self.places, keep=self._keep)
+        except ExecutorError as error:
+            log.warning("old output of tasks was not removed", reason=error.reason)
 
     def _stored(self, task_id: str) -> AssignedTask:
         """The task as it was when its shim was made."""
@@ -148,4 +172,4 @@ def _environment(spec: TaskSpec) -> tuple[dict[str, str], tuple[str, ...]]:
     return env, tuple(unset)
 
 
-__all__ = ["HOST_IMAGE", "LOG_BYTES_MAX", "ProcessExecutor"]
+__all__ = ["HOST_IMAGE", "LOG_BYTES_MAX", "PRUNE_EVERY", "ProcessExecutor"]

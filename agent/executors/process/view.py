@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Collection
 
 from beeyard.agent.executors.process import kernel
 from beeyard.agent.executors.process.order import Order
@@ -40,6 +41,7 @@ def build(order: Order, *, root: bool) -> None:
         OSError: names what could not be mounted where.
     """
     work, tmp = (_open_dir(f"{order.places.task_dir(order.task_id)}/{name}") for name in ("work", "tmp"))
+    hidden = {*order.hidden, _topmost_closed(order.places.state_dir)}  # looked at before a mount is on its way
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
     kernel.mount("proc", "/proc", "proc", _SAFE)
     if order.own_netns:
@@ -50,7 +52,7 @@ def build(order: Order, *, root: bool) -> None:
     for target in ("/tmp", "/var/tmp"):
         if os.path.isdir(target):
             kernel.mount(f"/proc/self/fd/{tmp}", target, flags=kernel.MS_BIND)
-    _hide(order, work)
+    _hide(order, hidden, work)
     if root:
         for name in _PROC_READ_ONLY:
             _read_only(f"/proc/{name}")
@@ -88,11 +90,14 @@ def _devices() -> None:
         kernel.mount("mqueue", "/dev/mqueue", "mqueue", _SAFE)
 
 
-def _hide(order: Order, work: int) -> None:
-    """Cover the hidden directories with empty ones, and put the work dir back at its path."""
+def _hide(order: Order, hidden: Collection[str], work: int) -> None:
+    """Cover the hidden directories with empty ones, and put the work dir back at its path.
+
+    What is below /tmp is gone already, and its path is made anew in the task's own.
+    """
     state_dir = order.places.state_dir
     covered: list[str] = []
-    for path in sorted({os.path.normpath(path) for path in (*order.hidden, _topmost_closed(state_dir))}):
+    for path in sorted({os.path.normpath(path) for path in hidden}):
         if any(_within(path, other) for other in covered) or not os.path.isdir(path):
             continue
         covered.append(path)

@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import Any
 
-from beeyard.agent.executors.process import cgroups, kernel, launch, remains, shim
+from beeyard.agent.executors.process import cgroups, kernel, launch, logs, remains, shim
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
 
 SOCKET_FD = 3
@@ -109,6 +109,9 @@ def _answer(request: dict[str, Any], fds: list[int]) -> dict[str, object]:
         match request["op"]:
             case "sweep":
                 return dict(remains.sweep(places, frozenset(request["spared"])))
+            case "prune":
+                logs.prune(places, logs.Keep(*request["keep"]))
+                return {}
             case "bury":
                 status = remains.bury(places, task_id)
                 if fds:

@@ -13,7 +13,7 @@ import trio
 
 import beeyard
 from beeyard.agent.executors.process import zygote
-from beeyard.agent.executors.process.order import Places
+from beeyard.agent.executors.process.order import Places, reason_of
 from beeyard.core.errors import ExecutorError
 
 # Room for the command lines that zygote and shims show: a title, a state directory, a task id.
@@ -60,12 +60,20 @@ class Zygote:
         self._places = places
         self._socket: trio.socket.SocketType | None = None
         self._lock = trio.Lock()
+        self._has_directories = False
         self.pid = 0
+
+    def _make_directories(self) -> None:
+        """What shims need. Not before the first one is wanted: an agent that no cluster lets in leaves nothing behind."""
+        for directory in (f"{self._places.state_dir}/shims", f"{self._places.state_dir}/tasks", self._places.log_dir):
+            try:
+                os.makedirs(directory, mode=0o755, exist_ok=True)
+            except OSError as error:
+                raise ExecutorError("prepare", reason_of(error)) from error
+        self._has_directories = True
 
     def _start(self) -> trio.socket.SocketType:
         """Spawn it; it serves what is sent before it is up."""
-        for directory in (f"{self._places.state_dir}/shims", f"{self._places.state_dir}/tasks", self._places.log_dir):
-            os.makedirs(directory, mode=0o755, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
         code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
@@ -114,6 +122,8 @@ class Zygote:
 
     async def open(self, request: bytes, *fds: int) -> LineStream:
         """Have a child forked for a request; gives the connection to it, which the caller closes."""
+        if request == zygote.SHIM and not self._has_directories:
+            self._make_directories()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
