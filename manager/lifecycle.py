@@ -1,19 +1,26 @@
 """★ The way of a task from its creation to a node: read top to bottom.
 
-    stage      what happens                                          method         the task is then
-    ---------  ----------------------------------------------------  -------------  --------------------------------
-    NEW        hooks that must finish before scheduling run          _enter_new     PENDING, their grants stored
-    PENDING    hooks that need no node go on beside scheduling;      _schedule      PENDING, with a plan in memory
-               the kernel picks a node and holds its room there
-    SCHEDULED  hooks that need the node run                          _reserve       PENDING, its grants in the plan
-    ASSIGNED   node, service and feasibility are checked again,      _assign        ASSIGNED, seen by its agent
-               node and grants are stored in one transaction
+    stage      what happens                                          methods                       the task is then
+    ---------  ----------------------------------------------------  ----------------------------  --------------------
+    NEW        hooks that must finish before scheduling run          _enter_new, _admit            PENDING, their
+                                                                                                   grants stored
+    PENDING    hooks that need no node go on beside scheduling;      _schedule                     PENDING, with a
+               the kernel picks a node and holds its room there                                    plan in memory
+    SCHEDULED  hooks that need the node run                          _enter_scheduled, _reserve    PENDING, its grants
+                                                                                                   in the plan
+    ASSIGNED   node, service and feasibility are checked again,      _assign                       ASSIGNED, seen by
+               node and grants are stored in one transaction                                       its agent
 
 Theory of operation
 -------------------
 Each stage looks at what waits in front of it; changes of the store only wake it. A *plan* is a task with a chosen node,
 held room and hooks under way. It lives in memory: when it ends for whatever reason before the commit, its room and grants
-go back and the task is PENDING as before, so a manager that crashes loses nothing and leaks nothing.
+go back and the task is PENDING as before, so a manager that crashes loses nothing and leaks nothing. It ends as soon as
+what it was made on changes: its task is not wanted any more, its node is another than it was, its pool is gone.
+
+One loop looks (`_look_loop`): it takes over what changed, lets new tasks in and gives the waiting ones to the kernel,
+without ever waiting in between. Two loops store what came out of that, in batches: new tasks as PENDING (`_admit_loop`),
+plans as ASSIGNED (`_assign_loop`). Hooks run beside all of them.
 
 Tasks of one service and spec version are decided as one group. A group that could not be placed whole is *blocked* until
 something changes that may help: a node, a network, an end of a task, a rested address. Until then it costs nothing and
@@ -32,11 +39,11 @@ import structlog
 import trio
 
 from beeyard.core.errors import HookRefused
-from beeyard.core.model import AddressGrant, Network, Node, Service, Task, TaskStatus
+from beeyard.core.model import Node, Task, TaskStatus
 from beeyard.core.placement import Demand
 from beeyard.core.states import TaskState
 from beeyard.manager.config import ManagerConfig
-from beeyard.manager.hooks import Hook, HookRun, Stage
+from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
 from beeyard.manager.news import News
 from beeyard.manager.plan import Patience, Plan, Queue
 from beeyard.manager.planner import Group, Planner
@@ -60,15 +67,15 @@ class Lifecycle:
         self._host = host
         self._store = store
         self._planner = planner
-        self._early_hooks = [hook for hook in hooks if not hook.window.has_node]
+        self._hooks = hooks
         self._node_hooks = [hook for hook in hooks if hook.window.has_node]
         self._config = config
         self._nursery: trio.Nursery
         self._changes: Wakeups
-        self._early: dict[str, HookRun] = {}  # hooks that began before a node was known, by task
+        self._early: EarlyHooks
         self._admitting: dict[str, None] = {}  # from the first look at a NEW task until it is stored as PENDING
         self._admitted = Queue[Task]()
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, Plan] = {}  # by task
         self._ready = Queue[Plan]()
         self._patience = Patience()
         self._news = News(store, config.commit_tasks_max)
@@ -83,6 +90,7 @@ class Lifecycle:
         async with self._store.subscribe("task", "node", "network") as self._changes:
             self._planner.load(self._host.wall_now_s())
             async with trio.open_nursery() as self._nursery:
+                self._early = EarlyHooks(self._hooks, self._nursery)
                 self._nursery.start_soon(self._admit_loop)
                 self._nursery.start_soon(self._assign_loop)
                 self._nursery.start_soon(self._news.run)
@@ -95,6 +103,38 @@ class Lifecycle:
         plan = self._plans.get(task_id)
         return "" if plan is None else plan.sentence()
 
+    # --- when to look ------------------------------------------------------------------------------------------------
+
+    async def _look_loop(self) -> None:
+        while True:
+            self._absorb()
+            self._schedule()
+            due_s = min(self._cool_s, self._patience.next_due_s() or math.inf)
+            with trio.move_on_at(due_s):
+                await self._changes.wait()
+            if trio.current_time() - self._placed_s < self._config.debounce_gap_s:
+                await self._debounce()
+
+    def _absorb(self) -> None:
+        """Take over what changed, and let new tasks in: this is cheap and never waits."""
+        changes = self._changes.take_nowait().changes
+        self._planner.apply(changes)
+        self._end_unwanted(changes)
+        self._end_outdated(changes)
+        if self._patience.expire(trio.current_time()):
+            self._planner.blocked.clear()
+        self._enter_new()
+
+    async def _debounce(self) -> None:
+        """Right after a decision more is likely to come: wait for a short silence, so as to decide on it at once."""
+        with trio.move_on_after(self._config.debounce_max_s):
+            while True:
+                self._absorb()
+                with trio.move_on_after(self._config.debounce_gap_s) as silence:
+                    await self._changes.wait()
+                if silence.cancelled_caught:
+                    return
+
     # --- NEW: hooks that must finish before scheduling ---------------------------------------------------------------
 
     def _enter_new(self) -> None:
@@ -103,7 +143,7 @@ class Lifecycle:
             if task is None or task_id in self._admitting or self._patience.rests(task_id):
                 continue
             self._admitting[task_id] = None
-            early = self._early_run(task)
+            early = self._early.of(task)
             if early is not None and early.waits_for(Stage.PENDING):
                 self._nursery.start_soon(self._finish_new, task, early)
             else:
@@ -114,7 +154,7 @@ class Lifecycle:
             await early.finish(Stage.PENDING)
         except HookRefused as refusal:
             del self._admitting[task.id]
-            self._refused_early(task, refusal)
+            self._refused_everywhere(task, refusal)
         else:
             self._admitted.put(task)
 
@@ -124,14 +164,10 @@ class Lifecycle:
             stored = await self._store.commit_patiently(partial(self._admit, tasks))
             for task, is_pending in zip(tasks, stored, strict=True):
                 del self._admitting[task.id]
-                early = self._early.get(task.id)
-                if early is None:
-                    continue
                 if is_pending:
-                    early.hand_over()
-                    early.enter(Stage.PENDING)
+                    self._early.stored_pending(task.id)
                 if not is_pending or not self._is_wanted(task.id):
-                    self._end_early(task.id)
+                    self._early.end(task.id)
 
     def _admit(self, tasks: Sequence[Task], tx: Transaction) -> list[bool]:
         """NEW → PENDING. False for a task that is not wanted any more."""
@@ -142,9 +178,8 @@ class Lifecycle:
             stored.append(wanted)
             if now is None or not wanted:
                 continue
-            early = self._early.get(task.id)
-            grants = (*now.grants, *(early.grants if early is not None else ()))
             status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
+            grants = (*now.grants, *self._early.grants(task.id))
             tx.update(msgspec.structs.replace(now, status=status, grants=grants))
         return stored
 
@@ -186,7 +221,7 @@ class Lifecycle:
     # --- SCHEDULED: hooks that need the node -------------------------------------------------------------------------
 
     def _enter_scheduled(self, task: Task, node: Node, demand: Demand, group: Group) -> None:
-        early = self._early_run(task)
+        early = self._early.of(task)
         run = HookRun(self._node_hooks, task, self._nursery)
         plan = Plan(task, node, demand, group, run, early, trio.current_time())
         self._plans[task.id] = plan
@@ -215,12 +250,18 @@ class Lifecycle:
     def _refused(self, plan: Plan, refusal: HookRefused) -> None:
         now_s = trio.current_time()
         log.info("hook refused", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=str(refusal))
-        self._end_plan(plan)
+        self._plan_anew(plan)
         if refusal.scope != "node":
-            self._refused_early(plan.task, refusal)
+            self._refused_everywhere(plan.task, refusal)
         elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s):
             self._news.tell(plan.task, MESSAGE_PENDING, str(refusal))
-        self._planner.blocked.pop(plan.group, None)
+
+    def _refused_everywhere(self, task: Task, refusal: HookRefused) -> None:
+        """A hook refused the task wherever it goes: it rests, then all of its hooks are asked anew."""
+        self._early.end(task.id)
+        self._patience.refused_everywhere(task.id, trio.current_time())
+        log.info("hook refused everywhere", stage=task.status.state.name, task=task.id, reason=str(refusal))
+        self._news.tell(task, MESSAGE_PENDING, str(refusal))
         self._changes.poke()
 
     # --- ASSIGNED: stored with its node and grants -------------------------------------------------------------------
@@ -234,10 +275,7 @@ class Lifecycle:
             faults = await self._store.commit_patiently(partial(self._assign, plans))
             for plan, fault in zip(plans, faults, strict=True):
                 if fault:
-                    log.info("plan dropped", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, reason=fault)
-                    self._end_plan(plan)
-                    self._planner.blocked.pop(plan.group, None)
-                    self._changes.poke()
+                    self._plan_anew(plan, fault)
                 else:
                     self._keep_plan(plan)
 
@@ -245,7 +283,7 @@ class Lifecycle:
         """PENDING → ASSIGNED. For each plan "" or why it does not hold any more."""
         faults: list[str] = []
         for plan in plans:
-            fault = self._fault(plan, tx)
+            fault = plan.fault(tx, self._planner.index)
             faults.append(fault)
             if fault:
                 continue
@@ -255,38 +293,50 @@ class Lifecycle:
             tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
         return faults
 
-    def _fault(self, plan: Plan, tx: Transaction) -> str:
-        """Whether what the plan was made on still holds, on the transaction's own view."""
-        task = tx.get(Task, plan.task.id)
-        if task is None or task.status.state != TaskState.PENDING or task.desired_state > TaskState.RUNNING:
-            return "the task is not wanted any more"
-        # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
-        # task replaced says so in its desired state.
-        if tx.get(Service, task.service_id) is None:
-            return "its service was removed"
-        node = tx.get(Node, plan.node.id)
-        if node is None or node.version != plan.node.version:
-            return "the node has changed"
-        for grant in plan.grants():
-            if isinstance(grant, AddressGrant):
-                for network_id in (grant.network_id, grant.pool_id):
-                    if tx.get(Network, network_id) is None:
-                        return f"network {grant.network_name} was removed"
-        return self._planner.index.feasible(plan.demand, plan.node.id, task_id=task.id)
-
     def _keep_plan(self, plan: Plan) -> None:
         """The plan is stored: its room and grants are the task's now."""
         plan.over = True
         del self._plans[plan.task.id]
         plan.run.hand_over()
-        if plan.early is not None:
-            plan.early.hand_over()
-            self._early.pop(plan.task.id, None)
+        self._early.stored_assigned(plan.task.id)
         self._planner.index.settle(plan.task.id)
         self._patience.forget(plan.task.id)
         log.info("assigned", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, slot=plan.task.slot)
 
-    # --- ends without a commit ---------------------------------------------------------------------------------------
+    # --- plans that end without a commit -----------------------------------------------------------------------------
+
+    def _end_unwanted(self, changes: Iterable[Change]) -> None:
+        """End plans and hooks of tasks that nobody wants any more; what is being committed is left to the commit."""
+        for change in changes:
+            if change.kind != "task" or self._is_wanted(change.id):
+                continue
+            self._patience.forget(change.id)
+            plan = self._plans.get(change.id)
+            # Once NEW lets it go, the commit that stores the task's grants as PENDING may be under way.
+            is_being_admitted = change.id in self._admitting and not self._early.holds_in_new(change.id)
+            if plan is not None and not plan.committing:
+                self._end_plan(plan)
+            elif plan is None and not is_being_admitted:
+                self._early.end(change.id)
+
+    def _end_outdated(self, changes: Iterable[Change]) -> None:
+        """End plans whose node or network is not what it was, so that slow hooks do not work for nothing."""
+        nodes = {change.id for change in changes if change.kind == "node"}
+        networks = any(change.kind == "network" for change in changes)
+        if not nodes and not networks:
+            return
+        for plan in list(self._plans.values()):
+            concerned = networks or plan.node.id in nodes
+            if concerned and not plan.committing and (fault := plan.fault(self._store, self._planner.index)):
+                self._plan_anew(plan, fault)
+
+    def _plan_anew(self, plan: Plan, fault: str = "") -> None:
+        """End a plan, and look for another node for its task."""
+        if fault:
+            log.info("plan dropped", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=fault)
+        self._end_plan(plan)
+        self._planner.blocked.pop(plan.group, None)
+        self._changes.poke()
 
     def _end_plan(self, plan: Plan) -> None:
         """Give back what a plan holds. Hooks that need no node go on: their grants are good for the next plan."""
@@ -295,87 +345,15 @@ class Lifecycle:
         plan.run.abandon()
         self._planner.index.drop(plan.task.id)
         if not self._is_wanted(plan.task.id):
-            self._end_early(plan.task.id)
+            self._early.end(plan.task.id)
         elif plan.told:
             self._news.tell(plan.task, MESSAGE_PENDING)
-
-    def _refused_early(self, task: Task, refusal: HookRefused) -> None:
-        """A hook refused the task wherever it goes: it rests, then all of its hooks are asked anew."""
-        self._end_early(task.id)
-        self._patience.refused_everywhere(task.id, trio.current_time())
-        log.info("hook refused everywhere", stage=task.status.state.name, task=task.id, reason=str(refusal))
-        self._news.tell(task, MESSAGE_PENDING, str(refusal))
-        self._changes.poke()
-
-    def _end_early(self, task_id: str) -> None:
-        early = self._early.pop(task_id, None)
-        if early is not None:
-            early.abandon()
-
-    def _drop_unwanted(self, changes: Iterable[Change]) -> None:
-        """End plans and hooks of tasks that nobody wants any more; what is being committed is left to the commit."""
-        for change in changes:
-            if change.kind != "task" or self._is_wanted(change.id):
-                continue
-            self._patience.forget(change.id)
-            plan = self._plans.get(change.id)
-            if plan is not None and not plan.committing:
-                self._end_plan(plan)
-            elif plan is None and not self._is_being_admitted(change.id):
-                self._end_early(change.id)
-
-    def _is_being_admitted(self, task_id: str) -> bool:
-        """Whether the commit that makes the task PENDING may be under way, its grants with it."""
-        early = self._early.get(task_id)
-        return task_id in self._admitting and not (early is not None and early.waits_for(Stage.PENDING))
 
     def _is_wanted(self, task_id: str) -> bool:
         task = self._store.tasks.get(task_id)
         return task is not None and task.desired_state <= TaskState.RUNNING
 
-    def _early_run(self, task: Task) -> HookRun | None:
-        """The task's hooks that need no node, started when they were not yet; None when it needs none."""
-        early = self._early.get(task.id)
-        if early is None and self._early_hooks:
-            recorded = [grant.hook for grant in task.grants]
-            hooks = [hook for hook in self._early_hooks if hook.name not in recorded and hook.applies(task)]
-            if hooks:
-                early = self._early[task.id] = HookRun(hooks, task, self._nursery)
-                early.enter(Stage.NEW)
-                if task.status.state == TaskState.PENDING:
-                    early.enter(Stage.PENDING)
-        return early
-
-    # --- when to look ------------------------------------------------------------------------------------------------
-
-    async def _look_loop(self) -> None:
-        while True:
-            self._absorb()
-            self._schedule()
-            due_s = min(self._cool_s, self._patience.next_due_s() or math.inf)
-            with trio.move_on_at(due_s):
-                await self._changes.wait()
-            if trio.current_time() - self._placed_s < self._config.debounce_gap_s:
-                await self._debounce()
-
-    def _absorb(self) -> None:
-        """Take over what changed, and let new tasks in: this is cheap and never waits."""
-        changes = self._changes.take_nowait().changes
-        self._planner.apply(changes)
-        self._drop_unwanted(changes)
-        if self._patience.expire(trio.current_time()):
-            self._planner.blocked.clear()
-        self._enter_new()
-
-    async def _debounce(self) -> None:
-        """Right after a decision more is likely to come: wait for a short silence, so as to decide on it at once."""
-        with trio.move_on_after(self._config.debounce_max_s):
-            while True:
-                self._absorb()
-                with trio.move_on_after(self._config.debounce_gap_s) as silence:
-                    await self._changes.wait()
-                if silence.cancelled_caught:
-                    return
+    # --- plans that take long ----------------------------------------------------------------------------------------
 
     async def _slow_hook_loop(self) -> None:
         """Have tasks say which hook they wait for when it takes long."""

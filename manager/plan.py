@@ -8,10 +8,12 @@ from typing import Generic, TypeVar
 
 import trio
 
-from beeyard.core.model import AnyGrant, Node, Task
-from beeyard.core.placement import Demand
+from beeyard.core.model import AddressGrant, AnyGrant, Network, Node, Service, Task
+from beeyard.core.placement import Demand, PlacementIndex
+from beeyard.core.states import TaskState
 from beeyard.manager.hooks import HookRun, Stage
 from beeyard.manager.planner import Group
+from beeyard.manager.store import View
 
 T = TypeVar("T")
 
@@ -50,6 +52,28 @@ class Plan:
     def grants(self) -> tuple[AnyGrant, ...]:
         """What is to be stored with the task."""
         return (*(self.early.grants if self.early is not None else ()), *self.run.grants)
+
+    def fault(self, view: View, index: PlacementIndex) -> str:
+        """Why it does not hold any more: "" while all that it was made on is as it was."""
+        task = view.get(Task, self.task.id)
+        if task is None or task.status.state != TaskState.PENDING or task.desired_state > TaskState.RUNNING:
+            return "the task is not wanted any more"
+        # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
+        # task replaced says so in its desired state.
+        if view.get(Service, task.service_id) is None:
+            return "its service was removed"
+        node = view.get(Node, self.node.id)
+        if node is None:
+            return "the node was removed"
+        # Any change counts: hooks were given the node as it was, and its labels decide which pools serve it.
+        if node.version != self.node.version:
+            return "the node has changed"
+        for grant in self.grants():
+            if isinstance(grant, AddressGrant):
+                for network_id in (grant.network_id, grant.pool_id):
+                    if view.get(Network, network_id) is None:
+                        return f"network {grant.network_name} was removed"
+        return index.feasible(self.demand, node.id, task_id=task.id)
 
 
 class Queue(Generic[T]):

@@ -1,6 +1,7 @@
 """What is reserved for a task, when in its life, and by whom."""
 
+from beeyard.manager.hooks.early import EarlyHooks
 from beeyard.manager.hooks.hook import Hook, Stage, Subject, Window
 from beeyard.manager.hooks.run import HookRun, release_grants
 
-__all__ = ["Hook", "HookRun", "Stage", "Subject", "Window", "release_grants"]
+__all__ = ["EarlyHooks", "Hook", "HookRun", "Stage", "Subject", "Window", "release_grants"]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
 import trio
 
 from beeyard.core.errors import HookRefused
-from beeyard.core.model import AnyGrant, Node, NoteGrant, Task
-from beeyard.core.states import TaskState
+from beeyard.core.model import AnyGrant, Node, NoteGrant, Service, Task
+from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.manager.control.network import remove_network
+from beeyard.manager.control.node import remove_node
 from beeyard.manager.hooks import Hook, Stage, Window
+from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
-from tests.support.manager_world import manager_world
+from tests.support.manager_world import ManagerWorld, manager_world
 
 S = TaskState
 
 
 class Scripted:
-    """A hook that takes its time, refuses some nodes, and keeps the books of what it gave."""
+    """A hook that takes its time, refuses some nodes, and keeps the books of what it gave and of when it was cancelled."""
 
     def __init__(self, name: str, window: Window, *, takes_s: float = 0.0, deadline_s: float = 60.0) -> None:
         self.hook = Hook(name, window, deadline_s, lambda task: True, self._reserve, self._release)
@@ -24,11 +31,16 @@ class Scripted:
         self.refused_everywhere = False
         self.began: list[tuple[str, str, float]] = []  # (task, node, when)
         self.held: list[str] = []
+        self.cancelled_s: list[float] = []
         self._n = 0
 
     async def _reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
         self.began.append((task.id, node.id if node else "", round(trio.current_time(), 1)))
-        await trio.sleep(self.takes_s)
+        try:
+            await trio.sleep(self.takes_s)
+        except trio.Cancelled:
+            self.cancelled_s.append(round(trio.current_time(), 1))
+            raise
         if self.refused_everywhere:
             raise HookRefused(self.hook.name, "everywhere", "closed")
         if node is not None and node.id in self.refused_nodes:
@@ -227,18 +239,114 @@ async def test_unwanted_task_ends_its_hooks_before_scheduling(autojump_clock: ob
         assert slow.held == []
 
 
-async def test_node_that_changed_is_planned_anew(autojump_clock: object) -> None:
-    """A node drained while the hook ran does not get the task; the grant made for it goes back."""
-    from beeyard.core.states import Availability
+async def down(world: ManagerWorld) -> None:
+    await world.set_node("n1", state=NodeState.DOWN)
 
-    slow = Scripted("remote", AFTER, takes_s=5)
+
+async def out_of_touch(world: ManagerWorld) -> None:
+    await world.set_node("n1", state=NodeState.DISCONNECTED)
+
+
+async def drained(world: ManagerWorld) -> None:
+    await world.set_node("n1", availability=Availability.DRAIN)
+
+
+async def paused(world: ManagerWorld) -> None:
+    await world.set_node("n1", availability=Availability.PAUSE)
+
+
+async def removed(world: ManagerWorld) -> None:
+    await remove_node(world.store, "n1", force=True)
+
+
+async def in_another_rack(world: ManagerWorld) -> None:
+    def build(tx: Transaction) -> None:
+        node = tx.find(Node, "n1")
+        tx.update(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, labels={"rack": "r3"})))
+
+    await world.store.commit(build)
+
+
+async def without_pool(world: ManagerWorld) -> None:
+    await remove_network(world.store, "pool-1")
+
+
+@pytest.mark.parametrize("change", [down, out_of_touch, drained, paused, removed, in_another_rack, without_pool])
+async def test_plan_ends_with_what_it_was_made_on(
+    autojump_clock: object, change: Callable[[ManagerWorld], Awaitable[None]]
+) -> None:
+    """While a slow hook runs its node is lost: it is cancelled there and then, its grants go back, and it is planned anew."""
+    slow = Scripted("remote", AFTER, takes_s=50)
+    quick = Scripted("quick", AFTER)
+    beside = Scripted("volume", BESIDE, takes_s=1)
+    async with manager_world(hooks=[slow.hook, quick.hook, beside.hook]) as world:
+        await world.add(
+            a_network_from("racks", "lan"),
+            *(
+                a_config_network(
+                    f"pool-{rack}",
+                    f"lan-{rack}",
+                    config="racks",
+                    nodes=f"node.labels.rack==r{rack}",
+                    ipam=[an_ipam(ip_range=f"10.77.0.{64 * rack}/30")],
+                )
+                for rack in (1, 2)
+            ),
+            a_node("n1", labels={"rack": "r1"}, memory_bytes=1000),
+            a_service(task=a_task_spec(network_ids=["lan"], memory_bytes=1000)),
+        )
+        await trio.sleep(2)
+        await world.add(a_node("n2", labels={"rack": "r2"}, memory_bytes=1000))
+        await trio.sleep(8)
+        (task,) = world.tasks()
+        assert world.lifecycle.waiting_for(task.id) == "planned on node n1, waiting for hook remote"
+        assert (quick.held, len(world.ledger.grants())) == (["quick-1"], 1)
+
+        await change(world)
+        await trio.sleep(0.2)
+        assert slow.cancelled_s == [10.0]
+        assert world.lifecycle.waiting_for(task.id) == "planned on node n2, waiting for hook remote"
+        assert (quick.held, beside.held, len(world.ledger.grants())) == (["quick-2"], ["volume-1"], 1)
+        slow.takes_s = 0
+        await trio.sleep(51)
+        (task,) = world.running()
+        assert task.node_id == "n2"
+        assert sorted(grant.hook for grant in task.grants) == ["address", "quick", "remote", "volume"]
+        world.check_books_of([*world.ledger.grants(), *slow.held, *quick.held, *beside.held])
+
+
+async def test_plan_survives_what_does_not_concern_it(autojump_clock: object) -> None:
+    """Other nodes and networks come, change and go while a hook runs: it goes on."""
+    slow = Scripted("remote", AFTER, takes_s=10)
     async with manager_world(hooks=[slow.hook]) as world:
         await world.add(a_node("n1"), a_service())
         await trio.sleep(2)
-        await world.set_node("n1", availability=Availability.DRAIN)
-        await trio.sleep(5)
-        assert slow.held == []
-        assert world.tasks()[0].status.state == S.PENDING
-        await world.add(a_node("n2"))
-        await trio.sleep(6)
-        assert [t.node_id for t in world.running()] == ["n2"]
+        await world.add(a_node("n2"), a_config_network("pool", "lan-r1", ipam=[an_ipam()]))
+        await trio.sleep(2)
+        await world.set_node("n2", state=NodeState.DOWN)
+        await remove_network(world.store, "pool")
+        await trio.sleep(7)
+        assert [t.node_id for t in world.running()] == ["n1"]
+        assert slow.cancelled_s == []
+
+
+async def test_service_updated_while_its_task_is_planned(autojump_clock: object) -> None:
+    """The plan of the old spec ends at once, and only the new one is ever assigned."""
+    slow = Scripted("remote", AFTER, takes_s=10)
+    async with manager_world(hooks=[slow.hook]) as world:
+        await world.add(a_node("n1", memory_bytes=1000), a_service(task=a_task_spec(memory_bytes=1000)))
+        await trio.sleep(2)
+
+        def update(tx: Transaction) -> None:
+            service = tx.find(Service, "s1")
+            spec = msgspec.structs.replace(service.spec, task=a_task_spec(args=["new"], memory_bytes=900))
+            tx.update(msgspec.structs.replace(service, spec=spec, spec_version=2))
+
+        await world.store.commit(update)
+        await trio.sleep(0.5)
+        assert slow.cancelled_s == [2.0]
+        await trio.sleep(11)
+        (task,) = world.running()
+        assert task.spec.args == ("new",)
+        assert [t.node_id for t in world.tasks(live=False)] == [""]
+        world.check_books_of(slow.held)
