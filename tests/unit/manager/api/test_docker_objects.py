@@ -97,7 +97,7 @@ def test_a_task_whose_network_is_gone_is_still_shown() -> None:
 
 
 def test_a_planned_task_says_what_it_waits_for() -> None:
-    shown = show_task(a_task("t1", message="created"), {}, "planned on node yard2, waiting for addresses")
+    shown = show_task(a_task("t1", message="created"), {}, waiting_for="planned on node yard2, waiting for addresses")
     assert shown["Status"]["State"] == "pending"
     assert shown["Status"]["Message"] == "planned on node yard2, waiting for addresses"
     assert "NodeID" not in shown
