@@ -40,7 +40,7 @@ def http_status(netns: str, address: str) -> str:
 
 def test_the_cluster_shows_its_nodes(docker: Docker) -> None:
     """Three nodes are ready and the manager's is the leader."""
-    rows = [json.loads(line) for line in docker("node", "ls", "--format", "json").splitlines()]
+    rows = [json.loads(line) for line in docker("node", "ls", "--format", "{{json .}}").splitlines()]
     assert sorted(row["Status"] for row in rows) == ["Ready"] * 3
     assert [row["ManagerStatus"] for row in rows if row["ManagerStatus"]] == ["Leader"]
     assert Counter(rack_of_node(docker).values()) == {"r1": 2, "r2": 1}
