@@ -50,9 +50,22 @@ class AddressLedger:
         for task in ended:
             age_s = max(0.0, wall_now_s - task.updated_at_s)
             if age_s < self._cool_down_s:
-                self._restore(task)
-                for grant in task.grants:
-                    self._book.release(grant.id, trio.current_time() - age_s)
+                self._rest(task, trio.current_time() - age_s)
+
+    def _rest(self, task: Task, ended_s: float) -> None:
+        """Let an ended task's addresses rest, unless they have rested already and are somebody else's.
+
+        Its record may be younger than its end: it was written again when the task's service was removed, for example.
+        """
+        for grant in task.grants:
+            if not isinstance(grant, AddressGrant):
+                continue
+            try:
+                self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
+            except ValueError as reason:
+                log.debug("address is in use again", task=task.id, reason=str(reason))
+            else:
+                self._book.release(grant.id, ended_s)
 
     def set_networks(self, networks: Iterable[Network]) -> None:
         """Take over all networks as they are now. What is granted stays granted."""

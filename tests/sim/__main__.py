@@ -4,38 +4,56 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
-import structlog
-
+from tests.sim.mutants import MUTANTS
+from tests.sim.probes import PROBES
 from tests.sim.scenarios import SCENARIOS, default_scenario
-from tests.sim.simulation import SimulationFailed
+from tests.sim.simulation import Run, SimulationFailed
 
 
 def main() -> int:
     """The exit code: 0 when every seed holds."""
     arguments = _arguments()
-    level = logging.WARNING if arguments.verbose else logging.CRITICAL
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
     if arguments.check:
         return _check(arguments.seed, arguments.scenario)
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    began = time.monotonic()
+    failed: list[int] = []
+    hits: Counter[str] = Counter()
+    for number, seed in enumerate(seeds, 1):
         before = time.monotonic()
         try:
-            digest = _run(seed, arguments.scenario, arguments.trace)
-        except SimulationFailed as failed:
-            print(failed, flush=True)
+            run = _run(seed, arguments)
+        except SimulationFailed as failure:
+            print(failure, flush=True)
+            failed.append(seed)
             if arguments.verbose:
                 raise
-            return 1
-        print(f"seed {seed}: ok, digest {digest}, {time.monotonic() - before:.1f} s", flush=True)
-    return 0
+        else:
+            hits += run.hits
+            took_s = time.monotonic() - before
+            print(f"[{number}/{len(seeds)}] seed {seed}: ok, digest {run.digest}, {took_s:.1f} s", flush=True)
+    if len(seeds) > 1:
+        print(_summary(len(seeds), failed, hits, time.monotonic() - began, arguments.scenario))
+    return 1 if failed else 0
+
+
+def _summary(n_seeds: int, failed: list[int], hits: Counter[str], took_s: float, scenario: str) -> str:
+    """What was reached and what was not, then the outcome in one line."""
+    lines = []
+    if scenario == default_scenario():
+        lines += [f"{hits[probe.name]:8} x {probe.name}" for probe in PROBES if hits[probe.name]]
+        lines += [f"   never   {probe.name}" for probe in PROBES if not hits[probe.name]]
+    verdict = f"FAILED: {', '.join(map(str, failed))}" if failed else "all hold"
+    return "\n".join([*lines, f"{n_seeds} seeds in {took_s:.0f} s: {verdict}"])
 
 
 def _arguments() -> argparse.Namespace:
@@ -44,16 +62,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="so many seeds, counting up")
     parser.add_argument("--check", action="store_true", help="compare two runs of the seed")
     parser.add_argument("--scenario", choices=list(SCENARIOS), default=default_scenario())
+    parser.add_argument("--mutant", choices=list(MUTANTS), help="with a defect on purpose, which some seed must find")
     parser.add_argument("--trace", metavar="FILE", help="write every event, message and draw of the run")
-    parser.add_argument("--verbose", action="store_true", help="show the daemons' logs and the traceback")
+    parser.add_argument("--verbose", action="store_true", help="show the daemons' warnings and the traceback")
     return parser.parse_args()
 
 
-def _run(seed: int, scenario: str, trace: str | None) -> str:
-    if trace is None:
-        return SCENARIOS[scenario].run(seed)
-    with open(trace, "w") as sink:
-        return SCENARIOS[scenario].run(seed, sink=sink)
+def _run(seed: int, arguments: argparse.Namespace) -> Run:
+    simulation = SCENARIOS[arguments.scenario]
+    with (
+        MUTANTS[arguments.mutant]() if arguments.mutant else nullcontext(),
+        open(arguments.trace, "w") if arguments.trace else nullcontext() as sink,
+    ):
+        return simulation.run(seed, sink=sink, verbose=arguments.verbose)
 
 
 def _check(seed: int, scenario: str) -> int:

@@ -168,7 +168,7 @@ async def _break_things(nemesis: Nemesis, workload: Workload) -> None:
     with trio.move_on_after(SAFETY_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(nemesis.run)
-            nursery.start_soon(workload.run, 3.0)
+            nursery.start_soon(workload.run, 2.0)
     nemesis.heal()
 
 

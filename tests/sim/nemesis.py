@@ -143,8 +143,10 @@ class Nemesis:
             self.n_faults[kind] = self.n_faults.get(kind, 0) + 1
             await self._faults[kind]()
 
-    async def _while_broken(self) -> None:
-        await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, LONG_S, LONGEST_S))))
+    async def _while_broken(self, names: Sequence[str] = ()) -> None:
+        """A while; not the longest when a manager is among the names: nothing happens without it."""
+        longest_s = LONG_S if any(name in self._managers for name in names) else LONGEST_S
+        await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, LONG_S, longest_s))))
 
     def _take(self, names: Sequence[str]) -> str:
         """A machine that no other fault has in its hands; "" when all are taken."""
@@ -162,14 +164,14 @@ class Nemesis:
     async def _crash(self, names: Sequence[str]) -> None:
         if name := self._take(names):
             self.world.crash(name)
-            await self._while_broken()
+            await self._while_broken(names)
             if self._give_back(name):
                 self.world.restart(name)
 
     async def _power_cut(self, names: Sequence[str]) -> None:
         if name := self._take(names):
             self.world.power_cut(name)
-            await self._while_broken()
+            await self._while_broken(names)
             if self._give_back(name):
                 self.world.power_on(name)
 
@@ -211,7 +213,7 @@ class Nemesis:
         inward = self._rng.random() < 0.5
         some, rest = (others, group) if inward else (group, others)
         self.world.partition(some, rest, one_way=one_way)
-        await self._while_broken()
+        await self._while_broken(group)
         self.world.trace.event("network", f"rejoin {','.join(group)}")
         self.world.network.unblock(some, rest)
         self.world.network.unblock(rest, some)
@@ -223,14 +225,14 @@ class Nemesis:
         name = self._rng.choice((*self._managers, *self._agents))
         self.world.trace.event(name, "slow disk")
         self.world.machine(name).disk.latency_s = self._rng.uniform(0.05, 2.0)
-        await self._while_broken()
+        await self._while_broken([name])
         self._mend_disk(name)
 
     async def _full_disk(self) -> None:
         name = self._rng.choice((*self._managers, *self._agents))
         self.world.trace.event(name, "full disk")
         self.world.machine(name).disk.full = True
-        await self._while_broken()
+        await self._while_broken([name])
         self._mend_disk(name)
 
     def _mend_disk(self, name: str) -> None:

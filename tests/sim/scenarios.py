@@ -6,7 +6,7 @@ import dataclasses
 from typing import TextIO
 
 from tests.sim import cluster, toy
-from tests.sim.simulation import PartsFactory, Scenario, simulate
+from tests.sim.simulation import PartsFactory, Run, Scenario, simulate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Simulation:
     scenario: Scenario
     parts: PartsFactory | None = None
 
-    def run(self, seed: int, *, sink: TextIO | None = None) -> str:
-        """The digest of a seed; see `simulate`."""
-        return simulate(seed, self.scenario, parts=self.parts, sink=sink)
+    def run(self, seed: int, *, sink: TextIO | None = None, verbose: bool = False) -> Run:
+        """One seed; see `simulate`."""
+        return simulate(seed, self.scenario, parts=self.parts, sink=sink, verbose=verbose)
 
 
 SCENARIOS: dict[str, Simulation] = {

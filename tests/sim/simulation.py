@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TextIO
@@ -10,10 +12,19 @@ from typing import TextIO
 from beeyard.runtime.sim import MachineParts, SimMachine, SimWorld
 from beeyard.runtime.sim_trace import Trace
 from tests.sim import determinism
+from tests.sim.probes import listening
 
 # Builds its machines and daemons in the world, breaks them, checks them; an error is a failed simulation.
 Scenario = Callable[[SimWorld], Awaitable[None]]
 PartsFactory = Callable[[SimMachine], MachineParts]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that held."""
+
+    digest: str  # of everything that happened
+    hits: Counter[str]  # rare situations that it came upon, see `tests/sim/probes.py`
 
 
 class SimulationFailed(Exception):
@@ -44,11 +55,12 @@ def simulate(
     parts: PartsFactory | None = None,
     sink: TextIO | None = None,
     revive_after_s: float | None = 1.0,
-) -> str:
-    """Run a scenario in the world of a seed; gives the digest of everything that happened.
+    verbose: bool = False,
+) -> Run:
+    """Run a scenario in the world of a seed; `verbose` shows the daemons' warnings.
 
     Raises:
-        SimulationFailed: the scenario, a daemon or a listener's handler raised.
+        SimulationFailed: the scenario, a daemon or a listener's handler raised, or a firebreak has caught a defect.
     """
     worlds: list[SimWorld] = []
 
@@ -61,7 +73,10 @@ def simulate(
         return digest
 
     try:
-        return determinism.run(seed, main)
+        with listening(shown=verbose) as marks:
+            digest = determinism.run(seed, main)
+        assert marks.defects == [], marks.defects
+        return Run(digest, marks.hits)
     except Exception as error:
         raise SimulationFailed(seed, error, worlds[0].trace) from error
 

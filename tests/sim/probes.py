@@ -1,0 +1,120 @@
+"""Rare situations that a simulation is there to reach, known by what the daemons log; and what none of them may ever log.
+
+A *probe* counts how often a run came into one situation. `python -m tests.sim SEED --seeds N` lists those that no seed hit:
+then the nemesis is too kind. A *defect* is a sentence with which a firebreak reports an error of ours; it fails the run.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+Logged = MutableMapping[str, Any]
+
+
+def _always(logged: Logged) -> bool:
+    return True
+
+
+def _has(field: str, words: str) -> Callable[[Logged], bool]:
+    return lambda logged: words in str(logged.get(field, ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """One situation: a sentence in the log, and what its fields must say."""
+
+    name: str
+    sentence: str
+    when: Callable[[Logged], bool] = _always
+
+
+PROBES = (
+    Probe("node down", "node is down"),
+    Probe("mass failure held", "replacement of tasks", lambda logged: logged["held_back"] != "no more"),
+    Probe("mass failure ended", "replacement of tasks", _has("held_back", "no more")),
+    Probe("manager clock gap", "this manager did not run for a while"),
+    Probe("task orphaned by time", "task orphaned"),
+    Probe("lease lapsed", "task status", _has("err", "for longer than the lease")),
+    Probe("gap resync", "a set of assignments is missing"),
+    Probe("re-adopted after agent restart", "tasks were found on this host", lambda logged: logged["known"] > 0),
+    Probe("unknown task cleaned up", "a task that no manager knows is stopped and removed"),
+    Probe("process gone with its host", "task status", _has("err", "its process is gone")),
+    Probe("predecessor still stopping", "task status", _has("message", "to stop")),
+    Probe("room still held", "task status", _has("message", "that stopping tasks still hold")),
+    Probe("agent refused for room", "task status", _has("err", "insufficient")),
+    Probe("links taken down by the agent", "the shim did not take the links down; the agent does"),
+    Probe("end not written", "the end of the task was not written"),
+    Probe("node refused by its pool", "hook refused", _has("reason", "no address left")),
+    Probe("plan dropped: task not wanted", "plan dropped", _has("reason", "not wanted")),
+    Probe("plan dropped: node changed", "plan dropped", _has("reason", "the node has changed")),
+    Probe("plan dropped: service removed", "plan dropped", _has("reason", "service was removed")),
+    Probe("commit failed", "commit failed"),
+    Probe("statuses not stored", "statuses not stored, trying again"),
+)
+
+DEFECTS = (
+    "address held twice",
+    "task deleted before its end was observed",
+    "the agent failed at this task",
+    "the agent lost a task",
+    "the session failed",
+    "grant of an unknown hook",
+    "a task record is damaged and removed",
+    "the identity on disk is damaged and not used",
+    "the list of managers is damaged and not used",
+)
+
+
+class Marks:
+    """What one run came upon."""
+
+    def __init__(self) -> None:
+        self.hits: collections.Counter[str] = collections.Counter()
+        self.defects: list[str] = []
+        self._probes: dict[str, list[Probe]] = collections.defaultdict(list)
+        for probe in PROBES:
+            self._probes[probe.sentence].append(probe)
+
+    def note(self, logger: object, method: str, logged: Logged) -> Logged:
+        """A processor of structlog."""
+        sentence = str(logged["event"])
+        if sentence in DEFECTS:
+            self.defects.append(", ".join(f"{key}={value}" for key, value in logged.items()))
+        if sentence in self._probes:
+            self.hits.update(probe.name for probe in self._probes[sentence] if probe.when(logged))
+        return logged
+
+
+def _drop(logger: object, method: str, logged: Logged) -> Logged:
+    raise structlog.DropEvent
+
+
+@contextmanager
+def listening(*, shown: bool = False) -> Iterator[Marks]:
+    """Listen to what all daemons log; `shown`: warnings are printed as well."""
+    marks = Marks()
+    before = structlog.get_config()
+    show: list[Any] = [_only_warnings, structlog.dev.ConsoleRenderer()] if shown else [_drop]
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO), processors=[marks.note, *show]
+    )
+    try:
+        yield marks
+    finally:
+        structlog.configure(**before)
+
+
+def _only_warnings(logger: object, method: str, logged: Logged) -> Logged:
+    if method == "info":
+        raise structlog.DropEvent
+    return logged
+
+
+__all__ = ["DEFECTS", "PROBES", "Marks", "Probe", "listening"]
