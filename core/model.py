@@ -4,6 +4,9 @@ All are frozen `msgspec.Struct`s, so a snapshot is a reference and one definitio
 with `msgspec.structs.replace`. Units: CPU in 1e-9 cores (`cpu_nano`), memory in bytes, durations in seconds (`*_s`),
 points in time in seconds since the Unix epoch by the manager's wall clock (`*_at_s`). Docker's names and units live in
 `manager/api` only. Which component may write which field of Node and Task is said beside the field.
+
+What cannot change cannot become part of a cycle, and there are as many of these as tasks: the garbage collector leaves them
+alone (`gc=False`).
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ HOST_NETWORK_NAME = "host"
 HOST_NETWORK_ID = "host" + "0" * 21
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a task reserves or a node has."""
 
     cpu_nano: int = 0
     memory_bytes: int = 0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Ceilings that the executor enforces; 0 means none."""
 
     cpu_nano: int = 0
@@ -45,7 +48,7 @@ class RestartCondition(enum.StrEnum):
     ANY = "any"
 
 
-class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Replacement of tasks that ended by themselves."""
 
     condition: RestartCondition = RestartCondition.ANY
@@ -69,7 +72,7 @@ class FailureAction(enum.StrEnum):
     ROLLBACK = "rollback"
 
 
-class UpdateConfig(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a change of spec is rolled out over the slots."""
 
     parallelism: int = 1  # slots at once; 0: all
@@ -80,21 +83,21 @@ class UpdateConfig(msgspec.Struct, frozen=True, kw_only=True):
     order: UpdateOrder = UpdateOrder.STOP_FIRST
 
 
-class Platform(msgspec.Struct, frozen=True, kw_only=True):
+class Platform(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Architecture and operating system in Docker's names; "" matches any."""
 
     architecture: str = ""
     os: str = ""
 
 
-class HostPort(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class HostPort(msgspec.Struct, frozen=True, kw_only=True, gc=False, order=True):
     """A port of the node itself that a task occupies."""
 
     protocol: str = "tcp"
     port: int = 0
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What each task of a service runs, needs and may do."""
 
     image: str = ""
@@ -118,7 +121,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     force_update: int = 0
 
 
-class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a user asked a service to be. Mode: replicated, the only one so far."""
 
     name: str
@@ -137,7 +140,7 @@ class UpdateState(enum.StrEnum):
     COMPLETED = "completed"
 
 
-class UpdateStatus(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Progress of the last change of a service's spec."""
 
     state: UpdateState
@@ -146,7 +149,7 @@ class UpdateStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True, tag="service"):
+class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="service"):
     """A number of equal tasks that the cluster keeps running."""
 
     id: str
@@ -159,14 +162,14 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, tag="service"):
     update_status: UpdateStatus | None = None
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind"):
     """Something a hook reserved for one task: base of the tagged kinds below. Held until the task is terminal."""
 
     id: str
     hook: str
 
 
-class AddressGrant(Grant, frozen=True, kw_only=True, tag="address"):
+class AddressGrant(Grant, frozen=True, kw_only=True, gc=False, tag="address"):
     """One task's place on one network: a link with an address of each family that its pool serves."""
 
     network_id: str
@@ -184,7 +187,7 @@ class AddressGrant(Grant, frozen=True, kw_only=True, tag="address"):
     internal: bool = False  # no default route
 
 
-class NoteGrant(Grant, frozen=True, kw_only=True, tag="note"):
+class NoteGrant(Grant, frozen=True, kw_only=True, gc=False, tag="note"):
     """A reservation that is only text, for hooks whose result the agent just passes on."""
 
     data: dict[str, str] = {}
@@ -193,7 +196,7 @@ class NoteGrant(Grant, frozen=True, kw_only=True, tag="note"):
 AnyGrant = AddressGrant | NoteGrant
 
 
-class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What was last observed of a task. Written by the manager below ASSIGNED and for ORPHANED, else by its agent."""
 
     state: TaskState = TaskState.NEW
@@ -204,7 +207,7 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     """One run of one slot: placed once, never moved, never started again."""
 
     id: str
@@ -230,7 +233,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, tag="task"):
         return self.node_id != "" and not self.status.state.is_terminal
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A network interface of a host as its agent reports it."""
 
     name: str
@@ -241,7 +244,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     child_kind: str = ""  # "macvlan" or "ipvlan" when links of that kind already sit on it; they exclude each other
 
 
-class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an agent says about its host."""
 
     hostname: str = ""
@@ -254,7 +257,7 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...] = ()
 
 
-class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an operator decides about a node."""
 
     name: str = ""
@@ -263,7 +266,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     availability: Availability = Availability.ACTIVE
 
 
-class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether the node can be reached. Written by the dispatcher."""
 
     state: NodeState = NodeState.UNKNOWN
@@ -272,7 +275,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float = 0.0
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="node"):
     """A member of the cluster. Not the machine (host), and not a row of the kernel's table."""
 
     id: str
@@ -287,7 +290,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
     renewed_serials: tuple[str, ...] = ()
 
 
-class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True):
+class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subnet of a network and which of its addresses may be handed out."""
 
     subnet: str
@@ -296,7 +299,7 @@ class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True):
     aux_addresses: dict[str, str] = {}  # in use by others; never handed out
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True, tag="network"):
+class Network(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="network"):
     """A network that services attach to, or (config_only) one pool of addresses that such networks draw from."""
 
     id: str
@@ -317,7 +320,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, tag="network"):
     enable_ipv6: bool = False
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"):
     """The one record of the cluster itself, with its secrets. Its file is readable by the manager alone."""
 
     id: str

@@ -24,7 +24,7 @@ class NodeFault(enum.Enum):
     REMOVED = enum.auto()
 
 
-class TaskTimes(msgspec.Struct, frozen=True):
+class TaskTimes(msgspec.Struct, frozen=True, gc=False):
     """When things were first seen of a task, in seconds of the caller's monotonic clock; None: not seen."""
 
     created_s: float
@@ -60,14 +60,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return task.status.state.is_terminal or self.fault(task) is not None
 
 
-class Add(msgspec.Struct, frozen=True):
+class Add(msgspec.Struct, frozen=True, gc=False):
     """Create a task of the service's present spec in a slot."""
 
     slot: int
     desired_state: TaskState = TaskState.RUNNING
 
 
-class Raise(msgspec.Struct, frozen=True):
+class Raise(msgspec.Struct, frozen=True, gc=False):
     """Ask more of a task: to run, to shut down, to be removed."""
 
     task_id: str

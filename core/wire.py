@@ -31,21 +31,21 @@ PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 16 << 20
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class _Message(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """Base of all messages: an array on the wire."""
 
 
-class CaRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="ca_request/1"):
+class CaRequest(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="ca_request/1"):
     """Agent → manager, on a connection without a certificate: which CA is this?"""
 
 
-class CaReply(_Message, frozen=True, kw_only=True, array_like=True, tag="ca_reply/1"):
+class CaReply(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="ca_reply/1"):
     """Manager → agent: the CA's certificate, to be checked against the token's digest."""
 
     ca_certificate_pem: bytes
 
 
-class JoinRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="join_request/1"):
+class JoinRequest(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="join_request/1"):
     """Agent → manager, without a certificate: let me in."""
 
     token: str
@@ -54,13 +54,13 @@ class JoinRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="joi
     node_id: str = ""  # one that this host had before in the same cluster, to be kept when it is still free
 
 
-class RenewRequest(_Message, frozen=True, kw_only=True, array_like=True, tag="renew_request/1"):
+class RenewRequest(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="renew_request/1"):
     """Agent → manager, in a session: a fresh certificate for the same node."""
 
     csr_pem: bytes
 
 
-class IdentityReply(_Message, frozen=True, kw_only=True, array_like=True, tag="identity_reply/1"):
+class IdentityReply(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="identity_reply/1"):
     """Manager → agent: the answer to JoinRequest and RenewRequest."""
 
     node_id: str
@@ -68,7 +68,7 @@ class IdentityReply(_Message, frozen=True, kw_only=True, array_like=True, tag="i
     ca_certificate_pem: bytes
 
 
-class Refused(_Message, frozen=True, kw_only=True, array_like=True, tag="refused/1"):
+class Refused(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="refused/1"):
     """Manager → agent, before it hangs up: why. `retry`: whether trying again as it is can help."""
 
     reason: str
@@ -77,14 +77,14 @@ class Refused(_Message, frozen=True, kw_only=True, array_like=True, tag="refused
     removed: bool = False
 
 
-class Hello(_Message, frozen=True, kw_only=True, array_like=True, tag="hello/1"):
+class Hello(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="hello/1"):
     """Agent → manager: opens a session."""
 
     protocol_version: int
     description: NodeDescription
 
 
-class Welcome(_Message, frozen=True, kw_only=True, array_like=True, tag="welcome/1"):
+class Welcome(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="welcome/1"):
     """Manager → agent: the session is open."""
 
     session_id: str
@@ -93,19 +93,19 @@ class Welcome(_Message, frozen=True, kw_only=True, array_like=True, tag="welcome
     manager_addresses: tuple[str, ...] = ()  # to try when this one is gone
 
 
-class Heartbeat(_Message, frozen=True, kw_only=True, array_like=True, tag="heartbeat/1"):
+class Heartbeat(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="heartbeat/1"):
     """Agent → manager, one-way: still here. `number` rises by one within a session."""
 
     number: int
 
 
-class LeaseRenewed(_Message, frozen=True, kw_only=True, array_like=True, tag="lease_renewed/1"):
+class LeaseRenewed(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="lease_renewed/1"):
     """Manager → agent: leases count anew from the moment you sent this heartbeat."""
 
     heartbeat_number: int
 
 
-class AssignedTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class AssignedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """All that an agent needs to know of one task."""
 
     id: str
@@ -124,7 +124,7 @@ class AssignedTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     service_labels: dict[str, str] = {}
 
 
-class Assignments(_Message, frozen=True, kw_only=True, array_like=True, tag="assignments/1"):
+class Assignments(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="assignments/1"):
     """Manager → agent: what this node must run. A complete set removes every task that it does not name."""
 
     complete: bool
@@ -134,20 +134,20 @@ class Assignments(_Message, frozen=True, kw_only=True, array_like=True, tag="ass
     removed: tuple[str, ...] = ()  # task ids
 
 
-class Resync(_Message, frozen=True, kw_only=True, array_like=True, tag="resync/1"):
+class Resync(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="resync/1"):
     """Agent → manager: a set is missing, send a complete one."""
 
     last_seen: int
 
 
-class TaskReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """One task's newest status."""
 
     task_id: str
     status: TaskStatus
 
 
-class StatusReport(_Message, frozen=True, kw_only=True, array_like=True, tag="status_report/1"):
+class StatusReport(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="status_report/1"):
     """Agent → manager: statuses of this node's tasks; those of one task come in order.
 
     One without reports only asks for its `StatusAck`: an agent that has heard nothing for a while learns so whether the
@@ -158,13 +158,13 @@ class StatusReport(_Message, frozen=True, kw_only=True, array_like=True, tag="st
     reports: tuple[TaskReport, ...]
 
 
-class StatusAck(_Message, frozen=True, kw_only=True, array_like=True, tag="status_ack/1"):
+class StatusAck(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="status_ack/1"):
     """Manager → agent: every report up to this number is durable."""
 
     number: int
 
 
-class DescriptionChanged(_Message, frozen=True, kw_only=True, array_like=True, tag="description/1"):
+class DescriptionChanged(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="description/1"):
     """Agent → manager: the host is not what it was (links, resources)."""
 
     description: NodeDescription

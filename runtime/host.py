@@ -165,7 +165,7 @@ class Files(Protocol):
         """File names in a directory, sorted; empty when it does not exist."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """One stored object as bytes; `data` None says that it was deleted."""
 
     index: int  # store index of this write

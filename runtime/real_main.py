@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import sys
@@ -12,6 +13,10 @@ import structlog
 import trio
 
 from beeyard.core.errors import ClusterError
+
+# Objects made, net, before the youngest are looked through for cycles, and rounds before older ones are. Python's own 700
+# has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
+GC_THRESHOLDS = (20_000, 10, 10)
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -31,6 +36,7 @@ def run_daemon(name: str, log_level: str, main: Callable[[], Awaitable[None]]) -
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
+    gc.set_threshold(*GC_THRESHOLDS)
     exit_code = 0
     try:
         trio.run(_until_signal, main)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beeyard.manager.store.store import Store
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One write: `old` is None for a creation, `new` for a deletion. In history read back `old` is not known: None."""
 
     kind: str
