@@ -24,8 +24,8 @@ plans as ASSIGNED (`_assign_loop`). Hooks run beside all of them.
 
 Tasks of one service and spec version are decided as one group. A group that could not be placed whole is *blocked* until
 something changes that may help: a node, a network, an end of a task, a rested address. Until then it costs nothing and
-holds up nobody. A hook that refuses a node has it masked for the task's group for a while; after three refusals in a row
-the task waits for that while too.
+holds up nobody; then one look at the nodes tells whether it did help. A hook that refuses a node has it masked for the
+task's group for a while; after three refusals in a row the task waits for that while too.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ from beeyard.core.errors import HookRefused
 from beeyard.core.model import Node, Task, TaskStatus
 from beeyard.core.placement import Demand
 from beeyard.core.states import TaskState
+from beeyard.manager.blocked import Group
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
 from beeyard.manager.news import News
 from beeyard.manager.plan import Patience, Plan, Queue
-from beeyard.manager.planner import Group, Planner
+from beeyard.manager.planner import Planner
 from beeyard.manager.store import Change, Store, Transaction, Wakeups
 from beeyard.runtime.host import Host
 
@@ -109,7 +110,7 @@ class Lifecycle:
         while True:
             self._absorb()
             self._schedule()
-            due_s = min(self._cool_s, self._patience.next_due_s() or math.inf)
+            due_s = min(self._cool_s, self._planner.blocked.next_due_s(), self._patience.next_due_s() or math.inf)
             with trio.move_on_at(due_s):
                 await self._changes.wait()
             if trio.current_time() - self._placed_s < self._config.debounce_gap_s:
@@ -122,7 +123,7 @@ class Lifecycle:
         self._end_unwanted(changes)
         self._end_outdated(changes)
         if self._patience.expire(trio.current_time()):
-            self._planner.blocked.clear()
+            self._planner.blocked.forget_all()
         self._enter_new()
 
     async def _debounce(self) -> None:
@@ -187,13 +188,23 @@ class Lifecycle:
 
     def _schedule(self) -> None:
         """Give every group that may be placed to the kernel. Synchronous: nothing changes meanwhile."""
-        if trio.current_time() >= self._cool_s:
-            self._planner.blocked.clear()
+        now_s = trio.current_time()
+        if now_s >= self._cool_s:
+            self._planner.blocked.something_changed()
         self._planner.refresh_pools()
-        for group in [group for group in self._planner.pending if group not in self._planner.blocked]:
-            self._schedule_group(group)
+        for group in list(self._planner.pending):
+            if not self._planner.blocked.rests(group, now_s) and not self._is_still_blocked(group):
+                self._schedule_group(group)
         ready_s = self._planner.ledger.next_ready_s() if self._planner.blocked else None
         self._cool_s = math.inf if ready_s is None else ready_s
+
+    def _is_still_blocked(self, group: Group) -> bool:
+        """Whether a group has no place as before. It costs the same for one waiting task and for ten thousand."""
+        demand = self._planner.blocked.demand(group)
+        if demand is None:
+            return False
+        reason = self._planner.index.explain(demand, masked=self._patience.masked(group))
+        return self._planner.blocked.still(group, reason, trio.current_time())
 
     def _schedule_group(self, group: Group) -> None:
         tasks = [
@@ -204,18 +215,24 @@ class Lifecycle:
             and (task := self._store.tasks.get(task_id)) is not None
         ]
         if not tasks:
+            self._planner.blocked.forget(group)
             return
         demand = Demand.of(tasks[0])
         masked = self._patience.masked(group)
         decision = self._planner.index.place(demand, [task.id for task in tasks], masked=masked)
         self._placed_s = trio.current_time()
-        for task, placed in zip(tasks, decision.placed, strict=False):
+        chosen = zip(tasks, decision.placed, strict=False)
+        # Node by node: then tasks of one node are stored in few commits, and its agent hears of them in few messages.
+        for task, placed in sorted(chosen, key=lambda pair: pair[1].node_id):
             self._enter_scheduled(task, self._store.nodes[placed.node_id], demand, group)
         waiting = tasks[len(decision.placed) :]
         if waiting:
-            self._planner.blocked[group] = None
+            tell_all = self._planner.blocked.block(group, demand, decision.explanation, self._placed_s)
             for task in waiting:
-                self._news.tell(task, MESSAGE_PENDING, decision.explanation)
+                if tell_all or not task.status.err:
+                    self._news.tell(task, MESSAGE_PENDING, decision.explanation)
+        else:
+            self._planner.blocked.forget(group)
         log.info("scheduled", stage="PENDING", service=group[0], placed=len(decision.placed), waiting=len(waiting))
 
     # --- SCHEDULED: hooks that need the node -------------------------------------------------------------------------
@@ -335,7 +352,7 @@ class Lifecycle:
         if fault:
             log.info("plan dropped", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=fault)
         self._end_plan(plan)
-        self._planner.blocked.pop(plan.group, None)
+        self._planner.blocked.forget(plan.group)
         self._changes.poke()
 
     def _end_plan(self, plan: Plan) -> None:

@@ -11,8 +11,8 @@ import trio
 from beeyard.core.model import AddressGrant, AnyGrant, Network, Node, Service, Task
 from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.states import TaskState
+from beeyard.manager.blocked import Group
 from beeyard.manager.hooks import HookRun, Stage
-from beeyard.manager.planner import Group
 from beeyard.manager.store import View
 
 T = TypeVar("T")

@@ -17,13 +17,12 @@ import structlog
 from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Task
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import TaskState
+from beeyard.manager.blocked import Blocked, Group
 from beeyard.manager.hooks import Hook, release_grants
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.store import Change, View
 
 log = structlog.get_logger(__name__)
-
-Group = tuple[str, int]  # (service id, spec version): tasks that are decided on together
 
 
 class Planner:
@@ -36,8 +35,7 @@ class Planner:
         # Tasks by where they stand on their way to a node; dicts for their order.
         self.new: dict[str, None] = {}
         self.pending: dict[Group, dict[str, None]] = {}
-        # Groups of which some task found no place, until something happens that may change that.
-        self.blocked: dict[Group, None] = {}
+        self.blocked = Blocked()
         # Asked before a task's room is given back: a plan in memory may hold it.
         self.has_plan: Callable[[str], bool] = lambda task_id: False
         self._view = view
@@ -80,7 +78,7 @@ class Planner:
         else:
             self.index.set_node(node)
             self.ledger.set_node(node)
-        self.blocked.clear()
+        self.blocked.something_changed()
 
     def _networks_changed(self) -> None:
         # The predefined network needs no pool and is not stored.
@@ -103,7 +101,7 @@ class Planner:
                 if (usage := self.ledger.usage(pool.pool_id)) is not None
             ]
             self.index.set_network(network.id, network.driver, columns, name=network.name)
-        self.blocked.clear()
+        self.blocked.something_changed()
 
     def _task_changed(self, old: Task | None, new: Task | None) -> None:
         if new is not None:
@@ -123,7 +121,7 @@ class Planner:
         if not self.has_plan(task.id):
             self.index.drop(task.id)
         release_grants(self.hooks, task.grants, used=True)
-        self.blocked.clear()
+        self.blocked.something_changed()
 
     def _sort_task(self, task: Task) -> None:
         """Put a task where it waits; one that is there already keeps its turn."""
@@ -134,7 +132,7 @@ class Planner:
         elif task.id not in (group := self.pending.setdefault(_group_of(task), {})):
             self._unsort_task(task)
             self.pending.setdefault(_group_of(task), group)[task.id] = None
-            self.blocked.pop(_group_of(task), None)
+            self.blocked.forget(_group_of(task))
 
     def _unsort_task(self, task: Task) -> None:
         self.new.pop(task.id, None)
@@ -143,6 +141,7 @@ class Planner:
             tasks.pop(task.id, None)
             if not tasks:
                 del self.pending[_group_of(task)]
+                self.blocked.forget(_group_of(task))
 
 
 def _group_of(task: Task) -> Group:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import trio
 
-from beeyard.core.model import AddressGrant, Network
-from beeyard.core.states import NodeState, TaskState
+from beeyard.core.model import AddressGrant, Network, Node
+from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.manager.control.network import remove_network
+from beeyard.manager.store import Transaction
 from tests.support.builders import (
     a_config_network,
     a_network_from,
@@ -15,6 +18,7 @@ from tests.support.builders import (
     an_ipam,
 )
 from tests.support.manager_world import ManagerWorld, manager_world
+from tests.support.memory_database import MemoryDatabase
 
 S = TaskState
 
@@ -189,3 +193,107 @@ async def test_pool_of_a_down_node_keeps_its_addresses(autojump_clock: object) -
         await trio.sleep(1)
         assert world.store.tasks[old[0].id].status.state == S.SHUTDOWN
         assert old[0].grants[0].id not in world.ledger.grants()
+
+
+async def test_many_waiting_tasks_do_not_repeat_themselves(autojump_clock: object) -> None:
+    """A node that changes every second changes the reason of 300 waiting tasks: they tell it every ten seconds at most."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await world.add(a_node("n1"), a_node("n2"), a_node("n3"))
+        await world.add(a_service(replicas=300, task=a_task_spec(memory_bytes=10**15)))
+        await trio.sleep(5)
+        n_told = sum(database.n_batches)
+        for i in range(60):
+            await world.set_node("n3", availability=(Availability.PAUSE, Availability.ACTIVE)[i % 2])
+            await trio.sleep(1)
+        assert sum(database.n_batches) - n_told <= 60 + 6 * 300
+        await world.set_node("n3", state=NodeState.DOWN)
+        await trio.sleep(11)
+        assert {t.status.err for t in world.tasks()} == {
+            "no suitable node (insufficient resources on 2 nodes; 1 node not available for new tasks)"
+        }
+        n_told = sum(database.n_batches)
+        await trio.sleep(100)
+        assert sum(database.n_batches) == n_told
+
+
+async def test_new_task_of_a_waiting_group_says_why_at_once(autojump_clock: object) -> None:
+    """Scaling a service that waits up: the new tasks tell the present reason without delay."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_service(replicas=2, task=a_task_spec(memory_bytes=10**15)))
+        await trio.sleep(1)
+        await world.add(a_node("n2"))
+        await world.scale(4)
+        await trio.sleep(1)
+        assert [t.status.err for t in world.tasks()][2:] == ["no suitable node (insufficient resources on 2 nodes)"] * 2
+
+
+async def test_waiting_tasks_are_placed_when_room_is_made(autojump_clock: object) -> None:
+    """Room for one of three waiting tasks, again and again: one more is placed each time, the others go on waiting."""
+    async with manager_world() as world:
+        await world.add(a_node("n1", memory_bytes=1000), a_service(replicas=4, task=a_task_spec(memory_bytes=1000)))
+        for n in (1, 2, 3):
+            await trio.sleep(1)
+            assert len(world.running()) == n
+            waiting = [t for t in world.tasks() if t.status.state == S.PENDING]
+            assert len({t.status.err for t in waiting}) == 1
+            assert waiting[0].status.err.startswith("no suitable node (insufficient resources on ")
+            await world.add(a_node(f"n{n + 1}", memory_bytes=1000))
+        await trio.sleep(1)
+        assert len(world.running()) == 4
+
+
+async def test_networks_come_and_go_while_tasks_wait(autojump_clock: object) -> None:
+    """A pool removed takes the waiting tasks' last chance away, one made lets them in; each time they are looked at anew."""
+    async with manager_world() as world:
+        await a_yard(world)
+        await world.set_node("n3", availability=Availability.DRAIN)
+        await world.add(web(6))
+        await trio.sleep(1)
+        assert len(world.running()) == 4
+        assert {t.status.err for t in world.tasks() if t.status.err} == {
+            "no suitable node (no address left in pool lan-r1 on 2 nodes; 1 node not available for new tasks)"
+        }
+        await remove_network(world.store, "pool-r2")
+        await world.set_node("n3", availability=Availability.ACTIVE)
+        await trio.sleep(11)
+        assert {t.status.err for t in world.tasks() if t.status.err} == {
+            "no suitable node (no address left in pool lan-r1 on 2 nodes; network lan has no pool for this node on 1 node)"
+        }
+        again = a_config_network(
+            "pool-r2b",
+            "lan-r2",
+            config="racks",
+            nodes="node.labels.rack==r2",
+            ipam=[an_ipam(ip_range="10.77.0.128/30")],
+        )
+        await world.add(again)
+        await trio.sleep(1)
+        assert [t.node_id for t in world.running()].count("n3") == 2
+        assert len(world.running()) == 6
+        world.check_books()
+
+
+async def test_node_moves_to_another_rack(autojump_clock: object) -> None:
+    """A node whose label changes keeps its tasks with their addresses; new ones get an address of its new rack."""
+    async with manager_world() as world:
+        await world.add(*racks(), a_node("n1", labels={"rack": "r1"}), web(2))
+        await trio.sleep(1)
+        before = world.running()
+
+        def move(tx: Transaction) -> None:
+            node = tx.find(Node, "n1")
+            tx.update(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, labels={"rack": "r2"})))
+
+        await world.store.commit(move)
+        await trio.sleep(1)
+        assert world.tasks() == before
+        await world.scale(4)
+        await trio.sleep(1)
+        grants = [g for t in world.running() for g in t.grants if isinstance(g, AddressGrant)]
+        assert [g.pool_name for g in grants] == ["lan-r1", "lan-r1", "lan-r2", "lan-r2"]
+        await world.report(before[0].id, S.FAILED)
+        await trio.sleep(6)
+        grants = [g for t in world.running() for g in t.grants if isinstance(g, AddressGrant)]
+        assert [g.pool_name for g in grants] == ["lan-r2", "lan-r1", "lan-r2", "lan-r2"]
+        world.check_books()
