@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 import trio.lowlevel
 
@@ -95,6 +96,33 @@ async def test_refused_commit_at_every_point(autojump_clock: object) -> None:
             if database.n_commits < at:
                 break
     assert n_refused > 20
+
+
+async def test_disk_is_full_for_minutes(autojump_clock: object) -> None:
+    """While every commit is refused the manager tries again at its leisure, users are told, and then all is made up for."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await set_up(world)
+        # In flight when the disk fills up: the service's own tasks, on their way.
+        full_from = database.n_commits + 3
+        database.fail_when = lambda n: n >= full_from
+        await world.add(a_service(replicas=6, task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(10)
+        n_tries = database.n_commits
+        await trio.sleep(200)
+        assert database.n_commits - n_tries < 3 * 200, "somebody is in a hurry"
+        with pytest.raises(DiskError):
+            await world.scale(2)
+        assert not world.running()
+        database.fail_when = lambda n: False
+        await trio.sleep(3)
+        assert len(world.running()) == 6, "it goes on within seconds"
+        database.fail_when = lambda n: True
+        await trio.sleep(40)
+        assert [t.status.state for t in world.tasks()] == [S.RUNNING] * 6
+        database.fail_when = lambda n: False
+        await world.scale(4)
+        await converge(world, 4)
 
 
 async def scale_to_four(world: ManagerWorld) -> None:

@@ -8,7 +8,7 @@ import trio
 
 from beeyard.core.model import Cluster, RestartCondition, RestartPolicy, Service, Task
 from beeyard.core.states import Availability, NodeState, TaskState
-from tests.support.builders import a_node, a_service, a_task, a_task_spec
+from tests.support.builders import a_network, a_node, a_service, a_task, a_task_spec
 from tests.support.manager_world import ManagerWorld, manager_world, obedient
 from tests.support.memory_database import MemoryDatabase
 
@@ -245,6 +245,40 @@ async def test_history_keeps_five_a_slot(autojump_clock: object) -> None:
         await trio.sleep(1)
         assert len(world.tasks()) == 5
         assert len(world.running()) == 1
+
+
+async def test_history_with_addresses_is_cut_when_they_have_rested(autojump_clock: object) -> None:
+    """Ended tasks beyond the history stay for the 30 s that their addresses rest, no longer; scaled away ones all go."""
+    async with manager_world() as world:
+        await world.add(a_network(), a_node("n1"))
+        spec = a_task_spec(network_ids=["net1"], restart=RestartPolicy(delay_s=0.1))
+        await world.add(a_service(replicas=2, task=spec))
+        for _ in range(12):
+            await trio.sleep(1)
+            await world.report(world.running()[0].id, S.FAILED)
+        await trio.sleep(1)
+        assert len(world.tasks()) == 12 + 2, "each one is the record of an address that rests"
+        await trio.sleep(29.5)
+        assert [t.slot for t in world.tasks()] == [1] * 5 + [2]
+        await world.scale(1)
+        await trio.sleep(29)
+        assert [t.slot for t in world.tasks()] == [1] * 5 + [2]
+        await trio.sleep(3)
+        assert [t.slot for t in world.tasks()] == [1] * 5
+        world.check_books()
+
+
+async def test_tasks_scaled_away_without_addresses_vanish_at_once(autojump_clock: object) -> None:
+    """Nothing rests, so nothing is kept: neither the task nor the history of its slot."""
+    async with manager_world() as world:
+        await world.add(a_node("n1"), with_restart(RestartPolicy(delay_s=0.1), 2))
+        await trio.sleep(1)
+        await world.report(world.running()[1].id, S.FAILED)
+        await trio.sleep(1)
+        assert [t.slot for t in world.tasks()] == [1, 2, 2]
+        await world.scale(1)
+        await trio.sleep(0.5)
+        assert [t.slot for t in world.tasks()] == [1]
 
 
 async def test_short_history_does_not_cut_the_delay(autojump_clock: object) -> None:
