@@ -19,6 +19,9 @@ from beeyard.runtime.frames import FrameStream
 
 # 10 ms: below what a user notices; a service's tasks for one node arrive within it and go as one message.
 WINDOW_S = 0.010
+# Least time between two writes to one agent: a write costs some 100 µs on either side however little it says, and while
+# thousands of tasks start there is always a little more to say. The first word after a quiet time does not wait.
+WRITE_GAP_S = 0.100
 # 50 ms: nobody waits for an acknowledgement, so it rides on what else there is to say; under load that halves the writes.
 ACK_WINDOW_S = 0.050
 # An agent that reads nothing for so long is as good as gone; equal to three heartbeats.
@@ -129,12 +132,14 @@ class Session:
     async def _write(self, welcome: Welcome) -> None:
         first = self._book.take()
         await self._send([welcome] if first is None else [welcome, first])
+        sent_s = -math.inf
         while True:
             with trio.CancelScope(deadline=self._ack_at_s) as self._waiting:
                 await self._wake.wait()
                 if self.refused is None:
-                    await trio.sleep(WINDOW_S)
+                    await trio.sleep_until(max(trio.current_time() + WINDOW_S, sent_s + WRITE_GAP_S))
             self._wake = trio.Event()
+            sent_s = trio.current_time()
             await self._send(self._collect())
             if self.refused is not None:
                 self._scope.cancel()

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.core.desire import reconcile, remove_all
+from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
@@ -140,7 +140,7 @@ class ReplicatedOrchestrator:
                 if steps.look_again_s is not None:
                     self._due_s[service_id] = steps.look_again_s
                 if steps:
-                    nursery.start_soon(self._store.commit_patiently, partial(self._write, service_id))
+                    nursery.start_soon(self._write_all, service_id)
 
     def _steps(self, service_id: str, view: View) -> Steps:
         tasks = view.tasks_of_service(service_id)
@@ -156,13 +156,19 @@ class ReplicatedOrchestrator:
         )
         return reconcile(service, tasks, situation)
 
-    def _write(self, service_id: str, tx: Transaction) -> None:
+    async def _write_all(self, service_id: str) -> None:
+        """Write what a service needs: one transaction after another while each is full, for others want to write too."""
+        while await self._store.commit_patiently(partial(self._write, service_id)):
+            pass
+
+    def _write(self, service_id: str, tx: Transaction) -> bool:
+        """Write the steps of one look; whether there may be more at once."""
         steps = self._steps(service_id, tx)
         service = tx.get(Service, service_id)
         for raised in steps.raises:
             _raise(tx, raised.task_id, raised.to)
         if service is None:
-            return
+            return False
         for add in steps.add:
             tx.create(self._new_task(service, add, tx.now_s))
         if steps.update_status is not None:
@@ -170,6 +176,7 @@ class ReplicatedOrchestrator:
             if steps.update_status.state is UpdateState.PAUSED:
                 log.warning("update paused", service=service.spec.name, reason=steps.update_status.message)
         log.info("staffed", service=service.spec.name, added=len(steps.add), raised=len(steps.raises))
+        return max(len(steps.add), len(steps.raises)) >= STEPS_MAX
 
     def _new_task(self, service: Service, add: Add, now_s: float) -> Task:
         return Task(
