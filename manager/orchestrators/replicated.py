@@ -70,7 +70,7 @@ class ReplicatedOrchestrator:
         return f"not replaced: {self._held_back}" if down else ""
 
     def _look_at_everything(self) -> None:
-        self._held_back = self._mass_failure()
+        self._note_mass_failure()
         for task in self._store.tasks.values():
             self._clock.of(task)
             self._dirty[task.service_id] = None
@@ -85,6 +85,13 @@ class ReplicatedOrchestrator:
                 self._note_task(change)
             elif _matters(cast("Node | None", change.old), cast("Node | None", change.new)):
                 self._note_node(change.id)
+        self._note_mass_failure()
+        now_s = trio.current_time()
+        for service_id in [service_id for service_id, due_s in self._due_s.items() if due_s <= now_s]:
+            self._dirty[service_id] = None
+
+    def _note_mass_failure(self) -> None:
+        """When one begins or ends, all tasks of nodes that are down are in another situation."""
         mass_failure = self._mass_failure()
         if mass_failure != self._held_back:
             log.warning("replacement of tasks", held_back=mass_failure or "no more")
@@ -92,9 +99,6 @@ class ReplicatedOrchestrator:
             for node in self._store.nodes.values():
                 if node.status.state is NodeState.DOWN:
                     self._note_node(node.id)
-        now_s = trio.current_time()
-        for service_id in [service_id for service_id, due_s in self._due_s.items() if due_s <= now_s]:
-            self._dirty[service_id] = None
 
     def _note_task(self, change: Change) -> None:
         """A task that only gets on with it asks for nothing, unless an update waits for that."""
