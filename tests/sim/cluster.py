@@ -28,7 +28,7 @@ from tests.sim.workload import Workload
 
 MANAGER = "m1"
 NEIGHBOUR = "m1/agent"  # the manager's machine runs tasks too
-SAFETY_S = 600.0
+SAFETY_S = 400.0
 # Heartbeats, sessions that are given up, restart delays and TCP's longest pause, one after the other.
 LIVENESS_S = 400.0
 # An address rests 30 s before it is free again.
@@ -151,6 +151,7 @@ async def scenario(world: SimWorld) -> None:
         nemesis.prepare()
         await _break_things(nemesis, workload)
         await cluster.until_ready(timeout_s=LIVENESS_S)
+        await workload.activate_all()
         await _until_converged(cluster, workload)
         await workload.check_promises()
         await _until_it_holds(cluster, network_ids[0], checkers.check_books)

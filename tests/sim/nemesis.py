@@ -222,14 +222,14 @@ class Nemesis:
         self.world.cut(self._rng.choice(self._managers), self._rng.choice(self._agents))
 
     async def _slow_disk(self) -> None:
-        name = self._rng.choice((*self._managers, *self._agents))
+        name = self._rng.choice(self._rng.choice((self._managers, self._agents)))
         self.world.trace.event(name, "slow disk")
         self.world.machine(name).disk.latency_s = self._rng.uniform(0.05, 2.0)
         await self._while_broken([name])
         self._mend_disk(name)
 
     async def _full_disk(self) -> None:
-        name = self._rng.choice((*self._managers, *self._agents))
+        name = self._rng.choice(self._rng.choice((self._managers, self._agents)))
         self.world.trace.event(name, "full disk")
         self.world.machine(name).disk.full = True
         await self._while_broken([name])

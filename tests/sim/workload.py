@@ -12,6 +12,9 @@ from tests.sim.api import ClusterApi, Refused, Unanswered
 from tests.sim.promises import ABSENT, Outcome, Promise
 from tests.sim.sizes import UNITS, Sizes
 
+# A request that a manager has read is done soon after.
+AT_REST_S = 5.0
+
 
 class Workload:
     """Creates, scales, changes and removes services, and remembers each answer."""
@@ -33,8 +36,22 @@ class Workload:
     async def run(self, mean_between_s: float) -> None:
         """Ask for things until cancelled. A request that is cut off counts as not answered."""
         while True:
-            await trio.sleep(self._rng.expovariate(1.0 / mean_between_s))
-            await self._one()
+            # Now and then at once after the one before, while it is still being worked on.
+            hurry = self._rng.choice((0.01, 1.0, 1.0, 2.0))
+            await trio.sleep(self._rng.expovariate(1.0 / mean_between_s) * hurry)
+            if self._rng.random() < 0.1:
+                await self._drain_or_activate()
+            else:
+                await self._one()
+
+    async def activate_all(self) -> None:
+        """Every node takes tasks again, for sure: also one of which a request to drain it was still under way."""
+        for _ in range(2):
+            for node in await self._api.insist("GET", "/nodes"):
+                while node["Spec"]["Availability"] != "active":
+                    await self._set_availability(node, "active")
+                    node = await self._api.insist("GET", f"/nodes/{node['ID']}")  # as it is now
+            await trio.sleep(AT_REST_S)
 
     async def remove_all(self) -> None:
         """Remove every service, for sure."""
@@ -76,6 +93,28 @@ class Workload:
             await self._ask(name, "DELETE", f"/services/{name}", None, ABSENT)
         else:
             await self._update(name, scale=verb == "scale")
+
+    async def _drain_or_activate(self) -> None:
+        """As an operator does for maintenance."""
+        try:
+            nodes = await self._api.call("GET", "/nodes")
+        except Unanswered:
+            return
+        drained = [node for node in nodes if node["Spec"]["Availability"] != "active"]
+        if len(drained) > len(nodes) // 4:
+            await self._set_availability(self._rng.choice(drained), "active")
+        else:
+            await self._set_availability(self._rng.choice(nodes), self._rng.choice(("drain", "pause", "active")))
+
+    async def _set_availability(self, node: dict[str, Any], availability: str) -> None:
+        spec = {**node["Spec"], "Availability": availability}
+        path = f"/nodes/{node['ID']}/update"
+        try:
+            await self._api.call("POST", path, spec, version=node["Version"]["Index"])
+        except (Refused, Unanswered) as error:
+            self.world.trace.event("user", f"{path} {availability}: {error}")
+        else:
+            self.world.trace.event("user", f"{path} {availability} done")
 
     async def _create(self, name: str) -> None:
         replicas = self._rng.randint(0, self._sizes.n_tasks)
