@@ -1,0 +1,110 @@
+"""An agent that is killed while many tasks start: nothing is leaked, and each task runs once or is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.yard_cluster import YardCluster
+from tests.support.arp_watcher import arp_watcher
+from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.node_survey import NodeSurvey
+
+pytestmark = pytest.mark.netns
+
+N_TASKS = 12
+N_KILLS = 7
+# Room for twelve tasks many times over: freed addresses rest for 30 s.
+SUBNET = "10.77.0.0/24"
+# What the tasks run, recognisable among all processes of this machine.
+MARKER = f"1{os.getpid():07}"
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[YardCluster]:
+    """A manager and one agent on one host."""
+    name = f"byk{os.getpid() % 10000}x"
+    cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock")
+    try:
+        cluster.up(1)
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def start_all_anew(docker: Docker) -> None:
+    """Have every task of the service replaced, all at once."""
+    docker("service", "update", "--detach", "--force", "--update-parallelism", "0", "web")
+
+
+def kill_agent(node: YardCluster, survey: NodeSurvey, *, zygote: bool) -> None:
+    """Kill the agent, and perhaps what forks for it, without a warning."""
+    for pid in survey.zygotes() if zygote else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    node.kill("agent1", signal.SIGKILL)
+
+
+def all_run_and_nothing_else_is_there(node: YardCluster, survey: NodeSurvey) -> bool:
+    docker = Docker(node.api_socket)
+    running = docker.running("web")
+    assert len(running) == N_TASKS, [task["Status"] for task in docker.tasks("web", desired="running")]
+    assert len({address for task in running for address in addresses_of(task)}) == N_TASKS
+    survey.check(running, node.get("/tasks"))
+    assert docker.used_addresses("lan") == N_TASKS
+    return True
+
+
+def test_an_agent_killed_while_tasks_start_leaks_nothing(node: YardCluster) -> None:
+    """At random moments of preparing, attaching and starting the agent dies; in the end there is one of everything."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    docker = Docker(node.api_socket)
+    survey = NodeSurvey(node, 1, MARKER)
+    pool = ("--subnet", SUBNET, "--gateway", "10.77.0.1", "-o", "parent=eth0")
+    docker("network", "create", "-d", "macvlan", "--scope", "swarm", *pool, "lan")
+    service = ("--replicas", str(N_TASKS), "--restart-delay", "100ms", "--update-failure-action", "continue")
+    docker("service", "create", "--detach", "--name", "web", "--network", "lan", *service, "host", "sleep", MARKER)
+    with arp_watcher(node.lan, SUBNET) as seen:
+        for number in range(N_KILLS):
+            eventually(
+                survey.zygotes, within_s=30, every_s=0.01
+            )  # it looks for its tasks, and will hear of new ones soon
+            time.sleep(draw.uniform(0.0, 0.9))
+            print(f"kill {number}: {len(survey.shims())} shims, {len(survey.programs())} programs")
+            kill_agent(node, survey, zygote=draw.random() < 0.5)
+            start_all_anew(docker)
+            node.start_agent(1)
+        eventually(lambda: all_run_and_nothing_else_is_there(node, survey), within_s=60, every_s=0.5)
+    assert seen["conflicts"] == []
+
+
+def test_what_a_dead_agent_left_is_cleaned_by_the_next(node: YardCluster) -> None:
+    """A shim killed, a task no longer wanted, and remains of tasks that nobody knows, all while no agent is there."""
+    docker = Docker(node.api_socket)
+    survey = NodeSurvey(node, 1, MARKER)
+    before = {task["ID"]: task for task in docker.running("web")}
+    kill_agent(node, survey, zygote=True)
+    (orphaned, (shim,)), *_ = survey.shims().items()
+    os.kill(shim, signal.SIGKILL)
+    stranger = "x" * 25
+    for hierarchy in survey.places.hierarchies():
+        os.makedirs(f"{hierarchy.path}/{survey.places.cgroup_parent}/{stranger}", exist_ok=True)
+    os.makedirs(f"{survey.places.task_dir('y' * 25)}/work")
+    os.makedirs(survey.places.shim_dir("z" * 25))
+    node.start_agent(1)
+    eventually(lambda: all_run_and_nothing_else_is_there(node, survey), within_s=60, every_s=0.5)
+    after = {task["ID"] for task in docker.running("web")}
+    assert before.keys() - after == {orphaned}, "the others run on"
+
+    kill_agent(node, survey, zygote=False)
+    docker("service", "rm", "web")
+    node.start_agent(1)
+    eventually(lambda: survey.check([], node.get("/tasks")) is None, within_s=60, every_s=0.5)
