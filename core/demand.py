@@ -41,6 +41,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             max_replicas_per_node=spec.max_replicas_per_node,
         )
 
+    def of_any_service(self) -> Demand:
+        """The same for whoever only asks where it fits: the service matters to the limit of replicas per node alone."""
+        return self if self.max_replicas_per_node else msgspec.structs.replace(self, service_id="")
+
 
 class PoolColumn(msgspec.Struct, frozen=True):
     """A pool of a network."""

@@ -16,7 +16,7 @@ RETELL_S = 10.0
 
 @dataclasses.dataclass(eq=False)
 class _Block:
-    demand: Demand
+    demand: Demand  # of any service
     reason: str  # as all of its tasks were told
     told_s: float
     seen: int  # the last change that was looked at
@@ -51,7 +51,7 @@ class Blocked:
         return block is not None and block.seen == self._n_changes and now_s < block.due_s
 
     def demand(self, group: Group) -> Demand | None:
-        """What each task of a blocked group asks for; None when the group is not blocked."""
+        """What each task of a blocked group asks for, of any service; None when the group is not blocked."""
         block = self._blocks.get(group)
         return None if block is None else block.demand
 
@@ -75,7 +75,7 @@ class Blocked:
         before = self._blocks.get(group)
         if before is not None and self.still(group, reason, now_s):
             return False
-        self._blocks[group] = _Block(demand, reason, now_s, self._n_changes)
+        self._blocks[group] = _Block(demand.of_any_service(), reason, now_s, self._n_changes)
         return True
 
     def next_due_s(self) -> float:

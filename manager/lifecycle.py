@@ -192,19 +192,10 @@ class Lifecycle:
         if now_s >= self._cool_s:
             self._planner.blocked.something_changed()
         self._planner.refresh_pools()
-        for group in list(self._planner.pending):
-            if not self._planner.blocked.rests(group, now_s) and not self._is_still_blocked(group):
-                self._schedule_group(group)
+        for group in self._planner.groups_to_place(self._patience.masked, now_s):
+            self._schedule_group(group)
         ready_s = self._planner.ledger.next_ready_s() if self._planner.blocked else None
         self._cool_s = math.inf if ready_s is None else ready_s
-
-    def _is_still_blocked(self, group: Group) -> bool:
-        """Whether a group has no place as before. It costs the same for one waiting task and for ten thousand."""
-        demand = self._planner.blocked.demand(group)
-        if demand is None:
-            return False
-        reason = self._planner.index.explain(demand, masked=self._patience.masked(group))
-        return self._planner.blocked.still(group, reason, trio.current_time())
 
     def _schedule_group(self, group: Group) -> None:
         tasks = [

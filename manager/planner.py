@@ -9,7 +9,7 @@ change that comes twice, or coalesced with others, does no harm. A task's room a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 import structlog
@@ -65,6 +65,25 @@ class Planner:
         if networks:
             self.ledger.set_networks(self._view.networks.values())
             self._networks_changed()
+
+    def groups_to_place(self, masked: Callable[[Group], Sequence[str]], now_s: float) -> Iterator[Group]:
+        """Groups that may have a place for a task. Of one that was blocked this is known after a single look at the nodes.
+
+        That costs the same for one waiting task and for ten thousand, and is done once for all groups that ask for the same.
+        """
+        reasons: dict[tuple[Demand, tuple[str, ...]], str] = {}
+        for group in list(self.pending):
+            if self.blocked.rests(group, now_s):
+                continue
+            demand = self.blocked.demand(group)
+            if demand is not None:
+                key = demand, tuple(masked(group))
+                if key not in reasons:
+                    reasons[key] = self.index.explain(demand, masked=key[1])
+                if self.blocked.still(group, reasons[key], now_s):
+                    continue
+            yield group
+            reasons.clear()  # What was placed meanwhile takes room.
 
     def refresh_pools(self) -> None:
         """Tell the index how many addresses each pool can give now. Before each round of placing."""

@@ -337,3 +337,10 @@ def test_placing_a_task_twice_is_a_mistake() -> None:
     index.place(WEB, ["t1"])
     with pytest.raises(AssertionError, match="placed once"):
         index.place(WEB, ["t1"])
+
+
+@pytest.mark.parametrize(("limit", "service_id"), [(0, ""), (2, "s1")])
+def test_demand_of_any_service(limit: int, service_id: str) -> None:
+    """Whose task it is matters only to the limit of replicas per node."""
+    demand = Demand.of(a_task(spec=a_task_spec(cpu_nano=7, max_replicas_per_node=limit)))
+    assert demand.of_any_service() == msgspec.structs.replace(demand, service_id=service_id)

@@ -21,7 +21,7 @@ def test_group_rests_until_something_changes() -> None:
     assert blocked.block(WEB, DEMAND, "no room", 0.0)
     assert blocked
     assert (blocked.rests(WEB, 1e6), blocked.rests(DB, 1e6)) == (True, False)
-    assert (blocked.demand(WEB), blocked.demand(DB)) == (DEMAND, None)
+    assert (blocked.demand(WEB), blocked.demand(DB)) == (DEMAND.of_any_service(), None)
     blocked.something_changed()
     assert not blocked.rests(WEB, 1.0)
     assert blocked.still(WEB, "no room", 1.0)
