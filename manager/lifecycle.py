@@ -113,8 +113,7 @@ class Lifecycle:
             due_s = min(self._cool_s, self._planner.blocked.next_due_s(), self._patience.next_due_s() or math.inf)
             with trio.move_on_at(due_s):
                 await self._changes.wait()
-            if trio.current_time() - self._placed_s < self._config.debounce_gap_s:
-                await self._debounce()
+            await self._debounce()
 
     def _absorb(self) -> None:
         """Take over what changed, and let new tasks in: this is cheap and never waits."""
@@ -127,16 +126,25 @@ class Lifecycle:
         self._enter_new()
 
     async def _debounce(self) -> None:
-        """Right after a decision more is likely to come: wait for a short silence, so as to decide on it at once."""
+        """Wait for what is likely to come, so as to decide on it at once: each node then hears of its share in one message.
+
+        That is a short silence right after a decision, and always the tasks that are about to become PENDING.
+        """
+        soon = trio.current_time() - self._placed_s < self._config.debounce_gap_s
         with trio.move_on_after(self._config.debounce_max_s):
             while True:
                 self._absorb()
-                with trio.move_on_after(self._config.debounce_gap_s) as silence:
-                    await self._changes.wait()
-                if silence.cancelled_caught:
+                if not soon and not self._lets_in():
                     return
+                with trio.move_on_after(self._config.debounce_gap_s if soon else math.inf) as silence:
+                    await self._changes.wait()
+                soon = soon and not silence.cancelled_caught
 
     # --- NEW: hooks that must finish before scheduling ---------------------------------------------------------------
+
+    def _lets_in(self) -> bool:
+        """Whether there are tasks that only the store keeps from being PENDING."""
+        return any(not self._early.holds_in_new(t) and not self._patience.rests(t) for t in self._planner.new)
 
     def _enter_new(self) -> None:
         for task_id in self._planner.new:
