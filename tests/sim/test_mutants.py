@@ -1,0 +1,41 @@
+"""The simulation can fail: it finds defects made on purpose. `./yard sim 1 --seeds 20 --mutant NAME` tries others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.sim.mutants import MUTANTS
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.simulation import SimulationFailed
+
+# Most are found by the first or second; more seeds only cost time when a change of the scenario makes one blind.
+SEEDS = range(1, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "sentence"),
+    [
+        ("addresses-do-not-rest", 1, "was granted to task|went to task"),
+        ("a-new-manager-does-not-restore-grants", 1, "was also granted|on the LAN twice|was granted to task|and runs"),
+        ("nobody-looks-at-room", 2, "and runs"),
+        ("leases-are-given-up-too-early", 2, "stored as ORPHANED while|on the LAN twice"),
+    ],
+)
+def test_a_defect_on_purpose_is_found(name: str, first: int, sentence: str) -> None:
+    """By some seed, and for what it is."""
+    found = next(failures(name, [first, *SEEDS]), None)
+    assert found is not None, f"no seed finds it: {name}"
+    assert re.search(sentence, str(found)), found
+
+
+def failures(name: str, seeds: Iterable[int]) -> Iterator[SimulationFailed]:
+    """What seeds find, one after the other."""
+    for seed in seeds:
+        try:
+            with MUTANTS[name]():
+                SCENARIOS["cluster"].run(seed)
+        except SimulationFailed as failure:
+            yield failure
