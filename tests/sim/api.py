@@ -23,6 +23,17 @@ VERSION = "/v1.47"
 TIMEOUT_S = 20.0
 
 
+# ClosedResourceError: the machine lost power, and this client with it.
+UNANSWERED = (
+    PeerError,
+    EOFError,
+    h11.RemoteProtocolError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio.TooSlowError,
+)
+
+
 class Unanswered(Exception):
     """The manager is gone, paused or hung up: what was asked may have happened or not."""
 
@@ -64,7 +75,7 @@ class Request:
         try:
             with trio.fail_after(TIMEOUT_S):
                 reply = await self._exchange()
-        except (PeerError, EOFError, h11.RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as error:
+        except UNANSWERED as error:
             raise Unanswered(f"{self._method} {self._path}: {error}") from error
         if reply.status == 503 or reply.status == 500:
             # The store may have taken it all the same: the disk failed in the middle.
