@@ -20,39 +20,30 @@ from beeyard.core.errors import PeerError, RemoteProtocolError
 from beeyard.core.states import Role
 from beeyard.runtime.host import Credentials, PeerCertificate
 from beeyard.runtime.pki import peer_certificate
+from beeyard.runtime.real_tls_stream import TlsStream
 
 
-class TlsStream(trio.abc.Stream):
-    """An encrypted stream. An end of the connection without TLS's own goodbye counts as an end.
+class ExplainingStream(TlsStream):
+    """A `TlsStream` whose BrokenResourceError names the other side's reason when it gave one."""
 
-    That is safe because every protocol on it carries the length of its messages, and a peer that crashed cannot say goodbye.
-    """
-
-    def __init__(self, inner: trio.SSLStream[trio.SocketStream], remote: str) -> None:
-        self.inner = inner
+    def __init__(self, transport: trio.SocketStream, tap: _Tap, remote: str) -> None:
+        assert tap.tls is not None, "the handshake is over"
+        super().__init__(transport, tap.tls, tap.incoming, tap.outgoing)
         self._remote = remote
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; BrokenResourceError names the other side's reason when it gave one."""
+        """As TlsStream's."""
         try:
-            await self.inner.send_all(data)
+            await super().send_all(data)
         except trio.BrokenResourceError as error:
             raise self._explained(error) from error
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """As trio's."""
-        await self.inner.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receive; BrokenResourceError names the other side's reason when it gave one."""
+        """As TlsStream's."""
         try:
-            return await self.inner.receive_some(max_bytes)
+            return await super().receive_some(max_bytes)
         except trio.BrokenResourceError as error:
             raise self._explained(error) from error
-
-    async def aclose(self) -> None:
-        """Close the connection under it."""
-        await self.inner.aclose()
 
     def _explained(self, error: trio.BrokenResourceError) -> trio.BrokenResourceError:
         return trio.BrokenResourceError(f"connection to {self._remote} is broken: {failure_reason(error)}")
@@ -73,19 +64,22 @@ async def handshake_as_client(transport: trio.SocketStream, credentials: Credent
 
 
 class _Tap:
-    """Stands in for a context to keep hold of what one connection has to send.
+    """Stands in for a context to keep hold of one connection's state.
 
-    trio drops OpenSSL's last words when a handshake fails, and they are what tells the other side why.
+    trio drops OpenSSL's last words when a handshake fails, and they are what tells the other side why. After the handshake
+    the state goes to our own stream.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
-        self.outgoing = ssl.MemoryBIO()
+        self.tls: ssl.SSLObject | None = None
+        self.incoming = self.outgoing = ssl.MemoryBIO()
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any) -> ssl.SSLObject:
         """As the context's own."""
-        self.outgoing = outgoing
-        return self._context.wrap_bio(incoming, outgoing, **options)
+        self.incoming, self.outgoing = incoming, outgoing
+        self.tls = self._context.wrap_bio(incoming, outgoing, **options)
+        return self.tls
 
 
 async def _handshake(transport: trio.SocketStream, credentials: Credentials, remote: str, *, server: bool) -> TlsStream:
@@ -100,7 +94,7 @@ async def _handshake(transport: trio.SocketStream, credentials: Credentials, rem
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await transport.send_all(tap.outgoing.read())
         raise
-    return TlsStream(stream, remote)
+    return ExplainingStream(transport, tap, remote)
 
 
 def peer_of(stream: TlsStream) -> PeerCertificate | None:
@@ -109,9 +103,9 @@ def peer_of(stream: TlsStream) -> PeerCertificate | None:
     Raises:
         RemoteProtocolError: a certificate of the CA that is not a node's, such as the CA's own.
     """
-    der = stream.inner.getpeercert(binary_form=True)
+    der = stream.tls.getpeercert(binary_form=True)
     # The decoded form is empty exactly when the certificate was not verified.
-    if not der or not stream.inner.getpeercert():
+    if not der or not stream.tls.getpeercert():
         return None
     return peer_certificate(x509.load_der_x509_certificate(der))
 
