@@ -15,6 +15,9 @@ import msgspec
 from beeyard.core.model import Node, RestartCondition, Service, Task, UpdateStatus
 from beeyard.core.states import Availability, NodeState, TaskState
 
+# A look at a service of 10,000 tasks asks so often that finding the member costs.
+_RUNNING = TaskState.RUNNING
+
 
 class NodeFault(enum.Enum):
     """Why a node cannot have tasks any more."""
@@ -93,10 +96,12 @@ class Steps(msgspec.Struct):
 class Slot:
     """The tasks of one slot, oldest first."""
 
+    __slots__ = ("live", "number", "tasks")
+
     def __init__(self, number: int, tasks: Sequence[Task]) -> None:
         self.number = number
         self.tasks = tasks
-        self.live = [task for task in tasks if task.desired_state <= TaskState.RUNNING]
+        self.live = [task for task in tasks if task.desired_state <= _RUNNING]
 
     @property
     def newest(self) -> Task | None:
@@ -120,7 +125,11 @@ def slots_of(tasks: Iterable[Task]) -> dict[int, Slot]:
     """Tasks of one service by slot, in order of slot and then of creation. Cheapest when they come in order of slot."""
     by_slot: dict[int, list[Task]] = {}
     for task in tasks:
-        by_slot.setdefault(task.slot, []).append(task)
+        slot_tasks = by_slot.get(task.slot)
+        if slot_tasks is None:
+            by_slot[task.slot] = [task]
+        else:
+            slot_tasks.append(task)
     for slot_tasks in by_slot.values():
         if len(slot_tasks) > 1:
             slot_tasks.sort(key=lambda task: (task.created_at_s, task.id))

@@ -317,7 +317,7 @@ class Lifecycle:
         self._early.stored_assigned(plan.task.id)
         self._planner.index.settle(plan.task.id)
         self._patience.forget(plan.task.id)
-        log.info("assigned", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, slot=plan.task.slot)
+        log.debug("assigned", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, slot=plan.task.slot)
 
     # --- plans that end without a commit -----------------------------------------------------------------------------
 

@@ -41,13 +41,14 @@ class Session:
         self.session_id = session_id
         self._frames = frames
         self._book = book
-        self._wake = trio.Event()
         self._scope = trio.CancelScope()
-        self._waiting = trio.CancelScope()  # of the writer while it has nothing to say
+        self._waiting = trio.CancelScope()  # of the writer while it has nothing to say; ends when that is due
+        self._due_s = math.inf
+        self._sent_s = -math.inf
         self.refused: Refused | None = None  # why this manager ends it
         self._identity: IdentityReply | None = None
         self._acked = 0
-        self._ack_at_s = math.inf  # when it is to be said at the latest
+        self._ack_due = False
         self._heartbeat = 0  # the last one, and when it came
         self._heartbeat_s: float | None = None
         self._renewed_s: float | None = None  # when the heartbeat came that leases are counted from
@@ -68,23 +69,23 @@ class Session:
     def touch(self, task_id: str) -> None:
         """A task of the node changed."""
         self._book.touch(task_id)
-        self._wake.set()
+        self._speak_within(WINDOW_S)
 
     def resync(self) -> None:
         """The agent asks for a complete set."""
         self._book.request_complete()
-        self._wake.set()
+        self._speak_within(WINDOW_S)
 
     def acknowledge(self, number: int) -> None:
         """Every report up to this number is durable."""
         self._acked = max(self._acked, number)
-        if self._ack_at_s == math.inf:
-            self._ack_at_s = self._waiting.deadline = trio.current_time() + ACK_WINDOW_S
+        self._ack_due = True
+        self._speak_within(ACK_WINDOW_S)
 
     def identify(self, reply: IdentityReply) -> None:
         """The agent's certificate was renewed."""
         self._identity = reply
-        self._wake.set()
+        self._speak_within(WINDOW_S)
 
     def heartbeat(self, number: int, now_s: float) -> None:
         """The agent was heard: leases are counted anew if it is time."""
@@ -92,14 +93,22 @@ class Session:
         interval_s = min(LEASE_RENEWAL_S_MAX, self._book.shortest_lease_s / LEASE_FRACTION)
         if self._renewed_s is None or now_s >= self._renewed_s + interval_s:
             self._renewal_due = True
-            self._wake.set()
+            self._speak_within(WINDOW_S)
 
     def end(self, refused: Refused) -> None:
         """Say why and hang up, within two seconds whatever the agent does. The first reason counts."""
         if not self.ended:
             self.refused = refused
             self._scope.deadline = trio.current_time() + FAREWELL_S
-            self._wake.set()
+            self._speak_at(-math.inf)
+
+    def _speak_within(self, window_s: float) -> None:
+        self._speak_at(max(trio.current_time() + window_s, self._sent_s + WRITE_GAP_S))
+
+    def _speak_at(self, at_s: float) -> None:
+        """Have the writer say what there is at a time, or earlier. Moving a deadline costs less than waking a task twice."""
+        if at_s < self._due_s:
+            self._due_s = self._waiting.deadline = at_s
 
     # --- the conversation ---
 
@@ -132,15 +141,13 @@ class Session:
     async def _write(self, welcome: Welcome) -> None:
         first = self._book.take()
         await self._send([welcome] if first is None else [welcome, first])
-        sent_s = -math.inf
         while True:
-            with trio.CancelScope(deadline=self._ack_at_s) as self._waiting:
-                await self._wake.wait()
-                if self.refused is None:
-                    await trio.sleep_until(max(trio.current_time() + WINDOW_S, sent_s + WRITE_GAP_S))
-            self._wake = trio.Event()
-            sent_s = trio.current_time()
-            await self._send(self._collect())
+            with trio.CancelScope(deadline=self._due_s) as self._waiting:
+                await trio.sleep_forever()
+            self._due_s = math.inf
+            if messages := self._collect():
+                self._sent_s = trio.current_time()
+                await self._send(messages)
             if self.refused is not None:
                 self._scope.cancel()
 
@@ -156,8 +163,8 @@ class Session:
         if self.refused is not None:
             return [self.refused]
         messages: list[object] = []
-        if self._ack_at_s < math.inf:
-            self._ack_at_s = math.inf
+        if self._ack_due:
+            self._ack_due = False
             messages.append(StatusAck(number=self._acked))
         shortest_before_s = self._book.shortest_lease_s
         assignments = self._book.take()
