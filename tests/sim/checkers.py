@@ -6,6 +6,7 @@ They ask the machines' own kernels, tasks and disks, never the manager: it is th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import trio
@@ -54,6 +55,24 @@ def check_nothing_is_left(world: SimWorld) -> None:
             assert parts.kernel.namespaces == (), f"{name} keeps namespaces {parts.kernel.namespaces}"
             assert parts.tasks.by_id == {}, f"{name} keeps tasks {sorted(parts.tasks.by_id)}"
     assert list(task_addresses(world)) == []
+
+
+def check_slots(world: SimWorld, known: Collection[str]) -> None:
+    """No slot runs twice, and nothing runs that the manager does not know. Holds when nothing is being stopped.
+
+    Args:
+        world: whose machines are asked.
+        known: ids of the tasks that the manager has.
+    """
+    slots: dict[tuple[str, int], str] = {}
+    for name, machine in world.machines.items():
+        for task in running_tasks(machine):
+            assigned = task.task
+            assert assigned.id in known, f"task {assigned.id} runs on {name} and the manager knows nothing of it"
+            other = slots.setdefault((assigned.service_id, assigned.slot), assigned.id)
+            assert other == assigned.id, (
+                f"slot {assigned.slot} of {assigned.service_name} runs twice: as {other} and as {assigned.id}"
+            )
 
 
 def check_books(network: dict[str, Any], *, n_addresses: int) -> None:

@@ -196,7 +196,8 @@ class Nemesis:
                 self.world.resume(name)
 
     async def _isolate_agent(self) -> None:
-        await self._separated([self._rng.choice(self._agents)])
+        """Often for longer than the short lease and its margin, so that its tasks are given up."""
+        await self._separated([self._rng.choice(self._agents)], durations=(SHORT_S, LONG_S, LONGEST_S, LONGEST_S))
 
     async def _isolate_manager(self) -> None:
         await self._separated([self._rng.choice(self._managers)])
@@ -208,12 +209,17 @@ class Nemesis:
     async def _one_way(self) -> None:
         await self._separated([self._rng.choice((*self._managers, *self._agents))], one_way=True)
 
-    async def _separated(self, group: list[str], *, one_way: bool = False) -> None:
+    async def _separated(
+        self, group: list[str], *, one_way: bool = False, durations: Sequence[tuple[float, float]] = ()
+    ) -> None:
         others = [name for name in self.world.machines if name not in group]
         inward = self._rng.random() < 0.5
         some, rest = (others, group) if inward else (group, others)
         self.world.partition(some, rest, one_way=one_way)
-        await self._while_broken(group)
+        if durations:
+            await trio.sleep(self._rng.uniform(*self._rng.choice(durations)))
+        else:
+            await self._while_broken(group)
         self.world.trace.event("network", f"rejoin {','.join(group)}")
         self.world.network.unblock(some, rest)
         self.world.network.unblock(rest, some)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,7 +48,6 @@ PROBES = (
     Probe("process gone with its host", "task status", _has("err", "its process is gone")),
     Probe("predecessor still stopping", "task status", _has("message", "to stop")),
     Probe("room still held", "task status", _has("message", "that stopping tasks still hold")),
-    Probe("agent refused for room", "task status", _has("err", "insufficient")),
     Probe("links taken down by the agent", "the shim did not take the links down; the agent does"),
     Probe("end not written", "the end of the task was not written"),
     Probe("node refused by its pool", "hook refused", _has("reason", "no address left")),
@@ -60,15 +59,17 @@ PROBES = (
 )
 
 DEFECTS = (
-    "address held twice",
-    "task deleted before its end was observed",
-    "the agent failed at this task",
-    "the agent lost a task",
-    "the session failed",
-    "grant of an unknown hook",
-    "a task record is damaged and removed",
-    "the identity on disk is damaged and not used",
-    "the list of managers is damaged and not used",
+    Probe("two holders of an address in the store", "address held twice"),
+    Probe("a task that was deleted too early", "task deleted before its end was observed"),
+    # The manager counts a task's room until it has seen its end, the agent gives it up before it reports that end.
+    Probe("a node with more than it has room for", "task status", _has("err", "insufficient")),
+    Probe("a firebreak in the agent", "the agent failed at this task"),
+    Probe("a firebreak of last resort in the agent", "the agent lost a task"),
+    Probe("a firebreak around a session", "the session failed"),
+    Probe("a grant of nobody", "grant of an unknown hook"),
+    Probe("a damaged record", "a task record is damaged and removed"),
+    Probe("a damaged identity", "the identity on disk is damaged and not used"),
+    Probe("a damaged list of managers", "the list of managers is damaged and not used"),
 )
 
 
@@ -78,18 +79,24 @@ class Marks:
     def __init__(self) -> None:
         self.hits: collections.Counter[str] = collections.Counter()
         self.defects: list[str] = []
-        self._probes: dict[str, list[Probe]] = collections.defaultdict(list)
-        for probe in PROBES:
-            self._probes[probe.sentence].append(probe)
+        self._probes = _by_sentence(PROBES)
+        self._defects = _by_sentence(DEFECTS)
 
     def note(self, logger: object, method: str, logged: Logged) -> Logged:
         """A processor of structlog."""
         sentence = str(logged["event"])
-        if sentence in DEFECTS:
-            self.defects.append(", ".join(f"{key}={value}" for key, value in logged.items()))
-        if sentence in self._probes:
-            self.hits.update(probe.name for probe in self._probes[sentence] if probe.when(logged))
+        self.hits.update(probe.name for probe in self._probes.get(sentence, ()) if probe.when(logged))
+        for defect in self._defects.get(sentence, ()):
+            if defect.when(logged):
+                self.defects.append(f"{defect.name}: {', '.join(f'{key}={value}' for key, value in logged.items())}")
         return logged
+
+
+def _by_sentence(probes: Iterable[Probe]) -> dict[str, list[Probe]]:
+    found: dict[str, list[Probe]] = collections.defaultdict(list)
+    for probe in probes:
+        found[probe.sentence].append(probe)
+    return dict(found)
 
 
 def _drop(logger: object, method: str, logged: Logged) -> Logged:

@@ -11,7 +11,7 @@ from beeyard.core.wire import AssignedTask
 from beeyard.runtime.sim import CPU_NANO
 from tests.sim import checkers
 from tests.sim.sizes import SIZES, Sizes, check_that_all_fits
-from tests.sim.test_lan import a_world
+from tests.sim.test_lan import a_world, bring_up
 
 
 async def test_a_machine_over_its_room_is_found(autojump_clock: MockClock) -> None:
@@ -27,6 +27,28 @@ async def test_a_machine_over_its_room_is_found(autojump_clock: MockClock) -> No
             await controller.prepare()
         with pytest.raises(AssertionError, match=r"a1 has .* and runs .*\['t1', 't2'\]"):
             checkers.check_no_machine_over_its_room(world)
+
+
+@pytest.mark.parametrize(
+    ("machines", "known", "sentence"),
+    [
+        (("a1", "a2"), ("t1", "t2"), r"slot 1 of web runs twice: as t1 and as t2"),
+        (("a1",), (), r"task t1 runs on a1 and the manager knows nothing of it"),
+        (("a1",), ("t1",), ""),
+    ],
+)
+async def test_a_slot_that_runs_twice_or_unknown_is_found(
+    autojump_clock: MockClock, machines: tuple[str, ...], known: tuple[str, ...], sentence: str
+) -> None:
+    """By what the machines run."""
+    async with a_world() as world:
+        for number, machine in enumerate(machines, 1):
+            await bring_up(world, machine, f"t{number}")
+        if not sentence:
+            checkers.check_slots(world, known)
+            return
+        with pytest.raises(AssertionError, match=sentence):
+            checkers.check_slots(world, known)
 
 
 @pytest.mark.parametrize(

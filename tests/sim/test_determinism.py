@@ -41,11 +41,12 @@ def test_order_of_tasks_is_the_same_for_a_seed_and_another_for_another() -> None
     assert len({order_of_tasks(seed) for seed in range(10)}) == 10
 
 
-def test_one_seed_gives_one_digest_under_any_hash_seed() -> None:
+@pytest.mark.parametrize(("scenario", "seed"), [("toy", "11"), ("cluster", "14")])
+def test_one_seed_gives_one_digest_under_any_hash_seed(scenario: str, seed: str) -> None:
     """Two processes with different orders of sets and ids agree on every draw and message."""
     digests = {
         subprocess.run(
-            [sys.executable, "-m", "tests.sim", "11", "--scenario", "toy"],
+            [sys.executable, "-m", "tests.sim", seed, "--scenario", scenario],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,

@@ -40,7 +40,7 @@ def test_a_defect_that_a_firebreak_has_caught_fails_the_run() -> None:
     assert caught.value.seed == 1
 
 
-@pytest.mark.parametrize("sentence", sorted({*DEFECTS, *(probe.sentence for probe in PROBES)}))
+@pytest.mark.parametrize("sentence", sorted({probe.sentence for probe in (*PROBES, *DEFECTS)}))
 def test_every_sentence_is_one_that_a_daemon_logs(sentence: str) -> None:
     """A sentence that was reworded would count nothing for ever."""
     sources = (path for folder in ("agent", "manager") for path in (ROOT / folder).rglob("*.py"))
