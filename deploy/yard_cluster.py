@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,9 @@ class YardCluster:
                 found[path.stem] = Daemon(**json.loads(path.read_text()))
         return found
 
-    def _start(self, name: str, host: str, module: str, *flags: str) -> Daemon:
+    def _start(
+        self, name: str, host: str, module: str, *flags: str, environment: dict[str, str] | None = None
+    ) -> Daemon:
         log = (self.state / f"{name}.log").open("ab")
         process = subprocess.Popen(
             [*Lan.enter(host, hostname=host), sys.executable, "-m", module, *flags],
@@ -108,7 +111,7 @@ class YardCluster:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
         )
         log.close()
         self._children[name] = process
@@ -130,17 +133,11 @@ class YardCluster:
 
     def start_agent(self, number: int) -> Daemon:
         """Start the agent of host `number`; it joins when it has not done so before."""
-        host = self.lan.host(number)
-        return self._start(f"agent{number}", host, "beeyard.agent", *self.agent_flags(number))
-
-    def agent_flags(self, number: int) -> list[str]:
-        """The flags of the agent of host `number`."""
         role = "Manager" if number == 1 else "Worker"
-        return [
-            *("--state-dir", str(self.state / f"agent{number}")),
-            *("--manager", self.manager_address),
-            *("--token", self.get("/swarm")["JoinTokens"][role]),
-        ]
+        # In the environment, where other users cannot read it as they can a command line.
+        token = {"BEEYARD_JOIN_TOKEN": self.get("/swarm")["JoinTokens"][role]}
+        flags = ("--state-dir", str(self.state / f"agent{number}"), "--manager", self.manager_address)
+        return self._start(f"agent{number}", self.lan.host(number), "beeyard.agent", *flags, environment=token)
 
     def kill(self, name: str, signal_number: int = signal.SIGTERM) -> None:
         """Send a daemon a signal and wait until it is gone.
@@ -304,8 +301,10 @@ def command_up(cluster: YardCluster, n_nodes: int, *, detach: bool) -> None:
         try:
             cluster.up(n_nodes)
         except BaseException:
-            say("something went wrong; removing what was made")
-            shutil.copytree(cluster.state, f"/tmp/{cluster.name}-failed-logs", dirs_exist_ok=True, ignore=_only_logs)
+            logs = tempfile.mkdtemp(prefix=f"{cluster.name}-logs-")
+            for log in cluster.state.glob("*.log"):
+                shutil.copy(log, logs)
+            say(f"something went wrong: the logs are in {logs}; removing all else that was made")
             cluster.down()
             raise
     introduce(cluster)
@@ -317,10 +316,6 @@ def command_up(cluster: YardCluster, n_nodes: int, *, detach: bool) -> None:
                 time.sleep(3600)
         cluster.down()
         say("the cluster is down")
-
-
-def _only_logs(directory: str, names: list[str]) -> list[str]:
-    return [name for name in names if not name.endswith(".log")]
 
 
 def a_number_of_nodes(text: str) -> int:
