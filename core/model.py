@@ -157,7 +157,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="service"
     created_at_s: float = 0.0
     updated_at_s: float = 0.0
     spec: ServiceSpec
-    spec_version: int = 1  # raised by one for each change of `spec.task`
+    spec_version: int = 1  # raised by one for each change that is rolled out
     previous_spec: ServiceSpec | None = None
     update_status: UpdateStatus | None = None
 

@@ -21,11 +21,9 @@ import msgspec
 from beeyard.core import constraint
 from beeyard.core.address_pool import PoolSpec, edge_addresses
 from beeyard.core.errors import ClusterError, Forbidden, InvalidSpec, Unsupported
+from beeyard.core.labels import LABEL_CONFIG, LABEL_NODES, LABEL_SEGMENT, check_network_labels
 from beeyard.core.model import HOST_NETWORK_ID, IPAMConfig, Network
 
-LABEL_CONFIG = "beeyard.config"
-LABEL_NODES = "beeyard.nodes"
-LABEL_SEGMENT = "beeyard.segment"
 OPTION_PARENT = "parent"
 OPTION_MODE = "macvlan_mode"
 OPTION_MTU = "com.docker.network.driver.mtu"
@@ -35,7 +33,6 @@ DEFAULT_SEGMENT = "default"
 MTU_MIN, MTU_MIN_IPV6, MTU_MAX = 68, 1280, 65535
 
 _INTERFACE = re.compile(r"[^\s/:]{1,15}")  # Source: Linux dev_valid_name, IFNAMSIZ 16
-_LABELS = (LABEL_CONFIG, LABEL_NODES, LABEL_SEGMENT)
 _OPTIONS = (OPTION_PARENT, OPTION_MODE, OPTION_MTU)
 
 Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -136,9 +133,7 @@ def _check_common(network: Network) -> None:
         raise Unsupported(f"IPAM driver {network.ipam_driver}", "leave --ipam-driver out to use the built-in one")
     if network.attachable:
         raise Unsupported("an attachable network", "only tasks of services are attached: leave --attachable out")
-    for label in sorted(network.labels):
-        if label.startswith("beeyard.") and label not in _LABELS:
-            raise InvalidSpec(f"label {label}", f"no label of a network has this name: known are {', '.join(_LABELS)}")
+    check_network_labels(network.labels)
     if LABEL_CONFIG in network.labels and not network.config_only:
         raise InvalidSpec(f"label {LABEL_CONFIG}", "only a network made with --config-only can carry it")
 
@@ -302,9 +297,6 @@ def _host(field: str, text: str, subnet: Subnet) -> int:
 
 __all__ = [
     "DEFAULT_SEGMENT",
-    "LABEL_CONFIG",
-    "LABEL_NODES",
-    "LABEL_SEGMENT",
     "OPTION_MODE",
     "OPTION_MTU",
     "OPTION_PARENT",

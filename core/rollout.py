@@ -21,6 +21,7 @@ from collections.abc import Mapping
 import msgspec
 
 from beeyard.core import constraint
+from beeyard.core.labels import is_fenced
 from beeyard.core.model import (
     FailureAction,
     Node,
@@ -64,12 +65,13 @@ def roll_out(service: Service, slots: Mapping[int, Slot], situation: Situation) 
 def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     """Whether a task must be replaced for the service's present spec to hold.
 
-    A change of constraints alone keeps tasks whose nodes satisfy the new ones.
+    A change of constraints alone keeps tasks whose nodes satisfy the new ones. A task's lease is for life, so a service
+    that is fenced from now on needs new tasks.
     """
-    new = service.spec.task
-    if task.spec_version == service.spec_version or task.spec == new:
+    new, fenced = service.spec.task, is_fenced(service.spec.labels)
+    if task.spec_version == service.spec_version or (task.spec, task.fence) == (new, fenced):
         return False
-    if not _differ_in_constraints_only(task.spec, new):
+    if task.fence != fenced or not _differ_in_constraints_only(task.spec, new):
         return True
     node = nodes.get(task.node_id)
     return node is None or not constraint.matches(constraint.parse_all(new.constraints), node)

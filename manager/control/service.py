@@ -10,6 +10,7 @@ import msgspec
 
 from beeyard.core import constraint
 from beeyard.core.errors import FailedPrecondition, InvalidSpec, Unsupported
+from beeyard.core.labels import check_service_labels, is_fenced
 from beeyard.core.model import (
     HOST_NETWORK_ID,
     HOST_NETWORK_NAME,
@@ -44,7 +45,9 @@ async def create_service(host: Host, store: Store, spec: ServiceSpec) -> Service
 
 
 async def update_service(store: Store, service_id: str, version: int, spec: ServiceSpec) -> Service:
-    """Replace a service's spec. A change of its task is rolled out; a change of anything else touches no running task.
+    """Replace a service's spec.
+
+    A change of its task or its fencing is rolled out; a change of anything else touches no running task.
 
     Raises:
         NotFound, OutOfSequence, InvalidSpec, DiskError
@@ -99,7 +102,7 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
     if spec == service.spec:
         return tx.update(service, expected_version=version)
     changed = msgspec.structs.replace(service, spec=spec, previous_spec=service.spec)
-    if spec.task != service.spec.task:
+    if spec.task != service.spec.task or is_fenced(spec.labels) != is_fenced(service.spec.labels):
         # Also ends a pause: the new spec gets its own chance.
         changed = msgspec.structs.replace(
             changed,
@@ -112,6 +115,8 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
 def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = None) -> ServiceSpec:
     """The spec with its networks as ids, once everything in it can work in this cluster."""
     constraint.parse_all(spec.task.constraints)
+    if present is None or spec.labels != present.labels:
+        check_service_labels(spec.labels)
     # A service that exists may still be scaled or removed when the last node that runs its image is gone.
     if present is None or spec.task.image != present.task.image:
         _check_image(tx, spec.task.image)

@@ -17,8 +17,9 @@ import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S, AddressBook, PoolUsage
 from beeyard.core.errors import NotFound
+from beeyard.core.labels import LABEL_SEGMENT
 from beeyard.core.model import AddressGrant, Network, Node, Task
-from beeyard.core.pools import DEFAULT_SEGMENT, LABEL_SEGMENT, ResolvedPool, pools_of
+from beeyard.core.pools import DEFAULT_SEGMENT, ResolvedPool, pools_of
 from beeyard.manager.store import View
 
 log = structlog.get_logger(__name__)

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
+from beeyard.core.labels import is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
@@ -23,7 +24,6 @@ from beeyard.manager.orchestrators.task_clock import TaskClock
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
 from beeyard.runtime.host import Host
 
-FENCE_LABEL = "beeyard.on-isolation"
 # Least time between two looks: a look at a service of 10,000 tasks takes about as long.
 LOOK_GAP_S = 0.05
 MESSAGE_CREATED = "created"
@@ -190,7 +190,7 @@ class ReplicatedOrchestrator:
             slot=add.slot,
             spec=service.spec.task,
             spec_version=service.spec_version,
-            fence=service.spec.labels.get(FENCE_LABEL) == "fence",
+            fence=is_fenced(service.spec.labels),
             desired_state=add.desired_state,
             status=TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
         )

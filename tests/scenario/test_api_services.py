@@ -11,7 +11,7 @@ import pytest
 from beeyard.core.model import HOST_NETWORK_ID, UpdateState, UpdateStatus
 from beeyard.core.states import TaskState
 from tests.support.api_world import ApiWorld, an_api
-from tests.support.builders import a_config_network, a_network, a_node, a_task
+from tests.support.builders import a_config_network, a_network, a_node, a_service, a_task
 
 
 def a_body(name: str = "web", image: str = "host:latest", **template: Any) -> dict[str, Any]:
@@ -148,6 +148,44 @@ async def test_force_makes_a_new_version_of_the_same_task() -> None:
         template = (await api.get("/services/web"))["Spec"]["TaskTemplate"]
         assert await change(api, service_id, TaskTemplate={**template, "ForceUpdate": 1}) == 200
         assert api.store.services[service_id].spec_version == 2
+
+
+async def test_a_change_of_fencing_is_a_new_version_of_the_task() -> None:
+    """Running tasks keep their lease, so they must be replaced for the label to hold."""
+    async with an_api() as api:
+        service_id = await create(api, a_body())
+        for version, labels in ((2, {"beeyard.on-isolation": "fence"}), (3, {})):
+            assert await change(api, service_id, Labels=labels) == 200
+            service = api.store.services[service_id]
+            assert service.spec_version == version
+            assert service.update_status is not None
+            assert service.update_status.state is UpdateState.UPDATING
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "status", "words"),
+    [
+        ("beeyard.on-isolation", "fense", 400, "invalid label beeyard.on-isolation: 'fense' is not fence"),
+        ("beeyard.on-isolation", "", 400, "invalid label beeyard.on-isolation: '' is not fence"),
+        ("beeyard.nodes", "node.role==worker", 400, "invalid label beeyard.nodes: no label of a service"),
+        ("beeyard.addresses", "10.1.0.10-10.1.0.14", 501, "label beeyard.addresses is not supported"),
+    ],
+)
+async def test_a_label_that_nothing_would_follow_is_refused(label: str, value: str, status: int, words: str) -> None:
+    """At creation and in an update alike; other people's labels are their own."""
+    async with an_api() as api:
+        reply = await api.call("POST", "/services/create", {**a_body(), "Labels": {label: value}})
+        assert (reply.status, words in reply.message) == (status, True), reply.message
+        service_id = await create(api, {**a_body(), "Labels": {"beeyardish": "x"}})
+        assert await change(api, service_id, Labels={label: value}) == status
+        assert api.store.services[service_id].spec_version == 1
+
+
+async def test_a_service_with_an_old_label_may_still_be_scaled() -> None:
+    """What an earlier release has stored does not keep a service from being changed in other ways."""
+    async with an_api() as api:
+        await api.put(a_service("s1", labels={"beeyard.nodes": "x"}))
+        assert await change(api, "s1", Mode={"Replicated": {"Replicas": 2}}) == 200
 
 
 async def test_a_change_ends_the_pause_of_a_failed_update() -> None:

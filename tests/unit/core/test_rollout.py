@@ -98,6 +98,16 @@ def test_what_makes_a_task_dirty(version: int, spec: object, node_id: str, dirty
     assert is_dirty(task, service, NODES) is dirty
 
 
+@pytest.mark.parametrize("fence", [False, True])
+def test_a_change_of_fencing_makes_a_task_dirty(fence: bool) -> None:
+    """A task keeps the lease that it began with: only a new one follows the service's label."""
+    service = a_service(task=NEW_SPEC, labels={"beeyard.on-isolation": "fence"} if fence else {})
+    service = msgspec.structs.replace(service, spec_version=3)
+    task = msgspec.structs.replace(a_task("t", node_id="n1", spec=NEW_SPEC), fence=not fence)
+    assert is_dirty(task, service, NODES)
+    assert not is_dirty(msgspec.structs.replace(task, fence=fence), service, NODES)
+
+
 # --- beginning and going on ------------------------------------------------------------------------------------------
 
 
