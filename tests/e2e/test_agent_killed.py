@@ -6,11 +6,14 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
 from tests.support.docker import Docker, addresses_of, eventually
@@ -108,3 +111,15 @@ def test_what_a_dead_agent_left_is_cleaned_by_the_next(node: YardCluster) -> Non
     docker("service", "rm", "web")
     node.start_agent(1)
     eventually(lambda: survey.check([], node.get("/tasks")) is None, within_s=60, every_s=0.5)
+
+
+def test_an_agent_that_is_not_let_in_leaves_nothing(node: YardCluster) -> None:
+    """With a token whose secret is wrong it says so and ends, and no directory tells of it."""
+    state = node.state / "refused"
+    token = node.get("/swarm")["JoinTokens"]["Worker"]
+    flags = ("--state-dir", str(state), "--manager", node.manager_address, "--token", token[:-25] + "0" * 25)
+    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard.agent", *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "token" in ended.stderr.splitlines()[-1]
+    assert not state.exists()
