@@ -144,13 +144,15 @@ class TaskLife:
         controller = self._controller
         if not self._named or controller is None or controller.phase not in ("prepared", "started"):
             return
-        if self._lease.has_passed:
+        if not (self._lease.has_passed or controller.lapsed):
+            try:
+                await self._lease.extend(controller)
+            except HostError as error:
+                self._log.warning("the lease was not extended", reason=str(error))
+        # The shim is asked, and not only our clock: the lease may have passed in an earlier life of the agent, or while
+        # this machine was suspended, which trio's clock does not see.
+        if self._lease.has_passed or controller.lapsed:
             self._lapse()
-            return
-        try:
-            await self._lease.extend(controller)
-        except HostError as error:
-            self._log.warning("the lease was not extended", reason=str(error))
 
     # --- the way of the task -----------------------------------------------------------------------------------------
 

@@ -223,6 +223,7 @@ class FakeController:
         self._executor = executor
         self._task = task
         self._removed = False
+        self._lapsed = self._fake is not None and self._fake.lapsed
 
     @property
     def _fake(self) -> FakeTask | None:
@@ -246,6 +247,10 @@ class FakeController:
     def pid(self) -> int:
         return self._fake.pid if self._fake else 0
 
+    @property
+    def lapsed(self) -> bool:
+        return self._lapsed
+
     async def _enter(self, phase: str) -> None:
         """A checkpoint, then the scripted failure of this call, if it has one."""
         await trio.lowlevel.checkpoint()
@@ -254,6 +259,11 @@ class FakeController:
         behaviour = fake.behaviour if fake else self._executor.tasks.script(self._task)
         if behaviour.fail_at == phase and self._executor.take_failure(self._task.id, behaviour.n_failures):
             raise ExecutorError(phase, behaviour.fail_reason)
+
+    def _answered(self, phase: str) -> None:
+        """The shim's answer is here, if there is still somebody to read it."""
+        self._executor.assert_alive(phase)
+        self._lapsed = self._fake.lapsed if self._fake else self._lapsed
 
     async def prepare(self) -> None:
         await self._enter("prepare")
@@ -284,7 +294,7 @@ class FakeController:
         if fake is None:
             raise ExecutorError("wait", "the task never started")
         await fake.ended.wait()
-        self._executor.assert_alive("wait")
+        self._answered("wait")
         if fake.exit is None:
             raise ExecutorError("wait", "the task never started")
         return fake.exit
@@ -298,14 +308,14 @@ class FakeController:
             fake.links_down()
         fake.signal()
         await fake.ended.wait()
-        self._executor.assert_alive("stop")
+        self._answered("stop")
         return fake.exit
 
     async def links_down(self) -> None:
         await self._enter("links_down")
         if self._fake is not None:
             await trio.sleep(self._fake.behaviour.links_down_s)
-            self._executor.assert_alive("links_down")
+            self._answered("links_down")
         if self._fake is not None:
             self._fake.links_down()
 
@@ -313,6 +323,7 @@ class FakeController:
         await self._enter("renew_lease")
         if self._fake is not None:
             self._fake.renew_lease(remaining_s)
+            self._answered("renew_lease")
 
     async def remove(self) -> None:
         await self._enter("remove")

@@ -3,7 +3,6 @@
 `manager.daemon.run(host, config)` and `agent.daemon.run(host, config)` get a `Host` and reach the outside world through it
 alone. Production passes `runtime.real.host()`, the simulator `world.host("m1")`; nothing else differs. Time is not a port:
 it is trio's own clock, which the simulator replaces. `Host.running` is where a paused machine is felt.
-
 Every implementation passes the conformance functions in `tests/support/conformance.py`.
 """
 
@@ -268,6 +267,10 @@ class Controller(Protocol):
     @property
     def pid(self) -> int:
         """The task's process on the host, 0 before it is started."""
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the lease had lapsed, as far as the newest answer of the shim tells: then the links are down for good."""
 
     async def prepare(self) -> None:
         """Make namespaces, cgroup, work dir and shim; nothing of the task runs yet. Idempotent: yes.

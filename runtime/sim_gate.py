@@ -150,6 +150,11 @@ class GatedController:
         """See `Controller.pid`."""
         return self._controller.pid
 
+    @property
+    def lapsed(self) -> bool:
+        """See `Controller.lapsed`."""
+        return self._controller.lapsed
+
     async def prepare(self) -> None:
         """See `Controller.prepare`."""
         await enter(self._life, "prepare")

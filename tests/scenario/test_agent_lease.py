@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import trio
 
@@ -129,3 +130,33 @@ async def test_a_machine_that_stood_still_longer_than_the_lease_gives_the_addres
             peer = await machine.net.accept()
             await peer.welcome(nursery, [an_assigned(address=ADDRESS, lease_s=60.0, state=TaskState.RUNNING)])
         await peer.until_state("t1", TaskState.FAILED)
+
+
+async def test_a_task_whose_lease_lapsed_while_the_agent_was_dead_is_over(machine, autojump_clock):
+    """The next life of the agent never gave that lease: the shim tells it, and the task is replaced, not kept for ever."""
+    task = an_assigned(address=ADDRESS, lease_s=60.0)
+    async with machine.agent(crash=True) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [task])
+        await manager.until_state("t1", TaskState.RUNNING)
+    await trio.sleep(61.5)
+    assert machine.addresses_up() == []
+    assert machine.tasks.started == ["t1"]
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [msgspec.structs.replace(task, state=TaskState.RUNNING)])
+        end = await manager.until_state("t1", TaskState.FAILED)
+        assert end.err == "no contact with a manager for longer than the lease of 60 s"
+        assert machine.tasks.started == []
+
+
+async def test_a_lease_that_only_the_shim_saw_lapse_ends_the_task(machine, autojump_clock):
+    """A suspended machine: the shim's clock went on, the agent's stood still; the answer to the next renewal tells."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address=ADDRESS, lease_s=60.0)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        machine.tasks.by_id["t1"].renew_lease(0.0)
+        end = await manager.until_state("t1", TaskState.FAILED)
+        assert end.err == "no contact with a manager for longer than the lease of 60 s"
+        assert machine.addresses_up() == []

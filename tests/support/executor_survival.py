@@ -89,6 +89,7 @@ async def check_a_lapsed_lease_takes_the_links_down(machine: Machine) -> None:
     await until_links_are_down(machine, controller)
     assert controller.phase == "started"
     await controller.renew_lease(3600)
+    assert controller.lapsed, "the answer to a renewal that came too late says so"
     assert await machine.links_up(controller) == []
     await controller.stop()
     await controller.remove()
@@ -104,9 +105,11 @@ async def check_a_renewed_lease_keeps_the_links(machine: Machine) -> None:
     await trio.sleep(2.3)
     assert len(await machine.links_up(controller)) == 1
     await controller.renew_lease(0.3)
+    assert not controller.lapsed
     await machine.restart_agent()
     await until_links_are_down(machine, controller)
     (controller,) = await machine.executor.recover()
+    assert controller.lapsed, "the next agent must know, it never gave this lease"
     await controller.stop()
     await controller.remove()
 

@@ -40,6 +40,7 @@ class ProcessController:
         self._pid = 0
         self._shim_pid = 0
         self._exit: ExitStatus | None = None
+        self._lapsed = False
         self._netns_fd = -1
         self._lock = trio.Lock()  # of prepare and remove
 
@@ -58,6 +59,10 @@ class ProcessController:
     @property
     def pid(self) -> int:
         return self._pid
+
+    @property
+    def lapsed(self) -> bool:
+        return self._lapsed
 
     @property
     def shim_pid(self) -> int:
@@ -106,6 +111,7 @@ class ProcessController:
             raise _ShimGone
         if "error" in answer:
             raise ExecutorError(op, str(answer["error"]))
+        self._lapsed = bool(answer["lapsed"])
         return answer
 
     async def _bury(self) -> None:
