@@ -36,7 +36,7 @@ STOP_TIMEOUT_S = 60.0
 NEVER_RAN_S_MIN = 1.0
 
 # Steps of one look, so that a service of many thousands does not fill one transaction.
-STEPS_MAX = 2000
+STEPS_MAX = 2500
 
 
 def reconcile(service: Service, tasks: Sequence[Task], situation: Situation) -> Steps:

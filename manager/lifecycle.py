@@ -39,7 +39,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import HookRefused
-from beeyard.core.model import Node, Task, TaskStatus
+from beeyard.core.model import AnyGrant, Node, Task, TaskStatus
 from beeyard.core.placement import Demand
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Group
@@ -169,27 +169,29 @@ class Lifecycle:
 
     async def _admit_loop(self) -> None:
         while True:
-            tasks = await self._admitted.take(self._config.commit_tasks_max)
+            # A change of the status alone is cheap, and everything behind it gains from large lots.
+            tasks = await self._admitted.take(5 * self._config.commit_tasks_max)
             stored = await self._store.commit_patiently(partial(self._admit, tasks))
-            for task, is_pending in zip(tasks, stored, strict=True):
+            for task, grants in zip(tasks, stored, strict=True):
                 del self._admitting[task.id]
-                if is_pending:
-                    self._early.stored_pending(task.id)
-                if not is_pending or not self._is_wanted(task.id):
+                if grants is not None:
+                    self._early.stored_pending(task.id, grants)
+                if grants is None or not self._is_wanted(task.id):
                     self._early.end(task.id)
 
-    def _admit(self, tasks: Sequence[Task], tx: Transaction) -> list[bool]:
-        """NEW → PENDING. False for a task that is not wanted any more."""
-        stored: list[bool] = []
+    def _admit(self, tasks: Sequence[Task], tx: Transaction) -> list[tuple[AnyGrant, ...] | None]:
+        """NEW → PENDING. For each task the grants stored with it, None when it is not wanted any more."""
+        stored: list[tuple[AnyGrant, ...] | None] = []
         for task in tasks:
             now = tx.get(Task, task.id)
             wanted = now is not None and now.status.state == TaskState.NEW and now.desired_state <= TaskState.RUNNING
-            stored.append(wanted)
             if now is None or not wanted:
+                stored.append(None)
                 continue
             status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
-            grants = (*now.grants, *self._early.grants(task.id))
-            tx.update(msgspec.structs.replace(now, status=status, grants=grants))
+            grants = self._early.grants(task.id)
+            tx.update(msgspec.structs.replace(now, status=status, grants=(*now.grants, *grants)))
+            stored.append(grants)
         return stored
 
     # --- PENDING: the kernel picks a node ----------------------------------------------------------------------------
