@@ -17,6 +17,8 @@ from beeyard.manager.api.fields import Fields, is_empty
 NAME_PATTERN = r"[a-zA-Z0-9]+(?:[a-zA-Z0-9-_]*[a-zA-Z0-9])?"
 # Far above what one cluster runs; a number beyond it is a slip, and each replica costs memory from then on.
 REPLICAS_MAX = 1_000_000
+# As stored and as told to nodes. A whole command and environment fit in, with as much again for labels and the rest.
+SPEC_BYTES_MAX = 2 << 20
 MODES_UNSUPPORTED = {
     "Global": "--mode global",
     "ReplicatedJob": "--mode replicated-job",
@@ -52,6 +54,9 @@ def read_service_spec(body: object) -> ServiceSpec:
     _refuse_rollback(fields)
     _refuse_endpoint(fields.nested("EndpointSpec"))
     fields.finish()
+    n_bytes = len(msgspec.msgpack.encode(spec))
+    if n_bytes > SPEC_BYTES_MAX:
+        raise InvalidSpec("TaskTemplate", f"with its labels it has {n_bytes} bytes, more than {SPEC_BYTES_MAX}")
     return spec
 
 

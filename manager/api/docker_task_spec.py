@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from typing import Any
 
 from beeyard.core.errors import InvalidSpec, Unsupported
@@ -15,6 +14,7 @@ from beeyard.core.model import (
     RestartPolicy,
     TaskSpec,
 )
+from beeyard.manager.api.docker_program import read_program
 from beeyard.manager.api.docker_value import compact, nanoseconds
 from beeyard.manager.api.fields import Fields
 from beeyard.manager.control.image import canonical_image, docker_image
@@ -48,8 +48,6 @@ CONTAINER_UNSUPPORTED = {
     "Ulimits": "--ulimit",
     "OomScoreAdj": "--oom-score-adj",
 }
-_SIGNALS = {s.name for s in signal.Signals}
-_NAMES_OF_SIGNALS = {int(s): s.name for s in signal.Signals}
 
 
 def read_task_spec(template: Fields) -> TaskSpec:
@@ -66,16 +64,17 @@ def read_task_spec(template: Fields) -> TaskSpec:
     container = template.nested("ContainerSpec")
     resources = template.nested("Resources")
     placement = template.nested("Placement")
+    program = read_program(container)
     spec = TaskSpec(
         image=_image(container),
-        command=container.texts("Command"),
-        args=container.texts("Args"),
-        env=_env(container),
-        user=container.text("User"),
-        dir=_dir(container),
-        hostname=_hostname(container),
+        command=program.command,
+        args=program.args,
+        env=program.env,
+        user=program.user,
+        dir=program.dir,
+        hostname=program.hostname,
         container_labels=container.labels("Labels"),
-        stop_signal=_stop_signal(container),
+        stop_signal=program.stop_signal,
         stop_grace_s=container.duration_s("StopGracePeriod", 10.0),
         reservations=_reservations(resources),
         limits=_limits(resources),
@@ -111,47 +110,6 @@ def _image(container: Fields) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._/:@-]{1,512}", image):
         raise InvalidSpec(container.name_of("Image"), f"{image!r:.80} is not an image reference")
     return canonical_image(image)
-
-
-def _env(container: Fields) -> tuple[str, ...]:
-    entries = container.texts("Env")
-    for entry in entries:
-        name, equals, value = entry.partition("=")
-        if not name or not equals:
-            raise InvalidSpec(container.name_of("Env"), f"{entry!r:.80} must be NAME=value")
-        _refuse_template(value, "--env")
-    return entries
-
-
-def _hostname(container: Fields) -> str:
-    hostname = container.text("Hostname")
-    _refuse_template(hostname, "--hostname")
-    if hostname and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?", hostname):
-        raise InvalidSpec(container.name_of("Hostname"), f"{hostname!r:.80} is not a host name")
-    return hostname
-
-
-def _refuse_template(value: str, flag: str) -> None:
-    if re.search(r"\{\{\s*\.(Service|Node|Task)\b", value):
-        raise Unsupported(f"a template such as {{{{.Task.Slot}}}} in {flag}")
-
-
-def _dir(container: Fields) -> str:
-    path = container.text("Dir")
-    if path and not path.startswith("/"):
-        raise InvalidSpec(container.name_of("Dir"), f"{path!r:.80} must be an absolute path")
-    return path
-
-
-def _stop_signal(container: Fields) -> str:
-    """A signal's full name; Docker takes "SIGINT", "INT" and "2"."""
-    given = container.text("StopSignal", "SIGTERM").upper()
-    name = _NAMES_OF_SIGNALS.get(int(given), "") if given.isascii() and given.isdigit() else given
-    if not name.startswith("SIG"):
-        name = f"SIG{name}"
-    if name not in _SIGNALS:
-        raise InvalidSpec(container.name_of("StopSignal"), f"there is no signal {given!r:.40}")
-    return name
 
 
 def _cpu_nano(fields: Fields) -> int:

@@ -312,6 +312,9 @@ REFUSED = [
     ("--constraint node.role=manager", "expected one operator from ==, !="),
     ("--limit-memory 1k", "must be at least 4 MiB"),
     ("--env A={{.Task.Slot}}", "in --env is not supported"),
+    ("--user 4294967295", "(--user): 4294967295 is not an id"),
+    ("--label beeyard.on-isolation=fense", "'fense' is not fence"),
+    ("--label beeyard.addresses=10.1.0.10", "label beeyard.addresses is not supported"),
 ]
 
 

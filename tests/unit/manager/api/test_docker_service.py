@@ -208,6 +208,21 @@ INVALID = [
     (a_body(StopSignal="SIGNONE"), "no signal"),
     (a_body(StopSignal="99"), "no signal"),
     (a_body(Hostname="-x"), "host name"),
+    (a_body(User="4294967295"), r"--user\): 4294967295 is not an id from 0 to 4294967294"),
+    (a_body(User="1000:4294967295"), "--user.*4294967295 is not an id"),
+    (a_body(User="9" * 5000), "--user.*is not an id"),
+    (a_body(User="²"), "--user.*'²' is neither a name nor an id"),
+    (a_body(User="nobody:²"), "--user.*'²' is neither a name nor an id"),
+    (a_body(User="-1"), "--user.*'-1' is neither"),
+    (a_body(User="a b"), "--user.*'a b' is neither"),
+    (a_body(User="a:b:c"), "--user.*'b:c' is neither"),
+    (a_body(Env=["A=" + "x" * 131_072]), "Env: 'A=x.* has 131074 bytes, more than 131071"),
+    (a_body(Args=["ä" * 65_536]), "Args: 'ä.* has 131072 bytes, more than 131071"),
+    (a_body(Command=["x" * 131_072]), "Command: 'x.* has 131072 bytes"),
+    (a_body(Args=["x" * 100_000] * 5, Env=["A=" + "x" * 100_000] * 6), "Args: command, arguments and environment have"),
+    (a_body(Args=["x"] * 110_000), "Args: command, arguments and environment have 1100000 bytes together"),
+    (a_body(Dir="/" + "x" * 4095), "Dir: .* is longer than 4095 bytes"),
+    ({**a_body(), "Labels": {str(i): "x" * 1000 for i in range(2200)}}, "TaskTemplate: with its labels it has"),
     ([], "JSON object"),
 ]
 INVALID_IN_TEMPLATE: list[tuple[dict[str, Any], str]] = [
@@ -226,6 +241,18 @@ def test_a_value_that_cannot_work_is_refused_by_the_field(body: Any, words: str)
     with pytest.raises(RequestError, match=words) as caught:
         read_service_spec(body)
     assert caught.value.http_status == 400
+
+
+@pytest.mark.parametrize(
+    "user", ["", "0", "nobody", "4294967294:0", "www-data:4294967294", "DOM\\\\joe.x@site", "host$", ":adm", "_apt:"]
+)
+def test_users_that_a_node_may_have_are_taken(user: str) -> None:
+    assert read_service_spec(a_body(User=user)).task.user == user
+
+
+def test_a_long_argument_that_a_program_can_be_given_is_taken() -> None:
+    longest = ("x" * 131_071,) * 7
+    assert read_service_spec(a_body(Args=list(longest))).task.args == longest
 
 
 @pytest.mark.parametrize(
