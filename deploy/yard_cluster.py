@@ -1,4 +1,4 @@
-"""A whole cluster on this one machine: `./yard up`, `./yard down`, `./yard exec`.
+"""A whole cluster of real daemons on this one machine, each host a network namespace.
 
 Host 1 runs the manager and an agent, the others an agent each. The daemons are the ones that run in production, with
 their ordinary flags; only the hosts are namespaces (see `deploy.lan`). State is kept under `/var/lib/beeyard/NAME`, one
@@ -7,9 +7,9 @@ folder a daemon, process ids under `/run/beeyard/NAME`; `down` removes both.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
+import fcntl
 import http.client
 import json
 import os
@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +27,6 @@ from deploy.lan import Lan, run
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
-# Host addresses start at .11 of a /24 whose upper half and second quarter are left to pools; more hosts need another LAN.
-NODES_MAX = 50
 # Two hosts share a rack, as in a small machine room: yard1 and yard2 are r1, yard3 is r2.
 HOSTS_PER_RACK = 2
 
@@ -104,7 +101,8 @@ class YardCluster:
     def _start(
         self, name: str, host: str, module: str, *flags: str, environment: dict[str, str] | None = None
     ) -> Daemon:
-        log = (self.state / f"{name}.log").open("ab")
+        # For root alone: the log of an agent names what its tasks do.
+        log = os.open(self.state / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         process = subprocess.Popen(
             [*Lan.enter(host, hostname=host), sys.executable, "-m", module, *flags],
             stdin=subprocess.DEVNULL,
@@ -113,7 +111,7 @@ class YardCluster:
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
         )
-        log.close()
+        os.close(log)
         self._children[name] = process
         daemon = Daemon.of(name, process.pid)
         self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -228,16 +226,38 @@ class YardCluster:
 
     # --- whole ------------------------------------------------------------------------------------------------------
 
-    def is_up(self) -> bool:
-        """Whether every daemon that was started is alive."""
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One command at a time: a second one waits here."""
+        lock = self.run_dir.with_suffix(".lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def revive(self) -> bool:
+        """Start what has ended of a cluster that was up; False when there is none. Its state stays as it is."""
         daemons = self.daemons()
-        return bool(daemons) and all(daemon.alive() for daemon in daemons.values())
+        if "manager" not in daemons or not self.lan.exists():
+            return False
+        dead = [name for name in sorted(daemons, reverse=True) if not daemons[name].alive()]  # the manager first
+        for name in dead:
+            say(f"{name} had ended and is started again; its log is {self.state / name}.log")
+            if name == "manager":
+                self.start_manager()
+                self.wait_for_api()
+            else:
+                self.start_agent(int(name.removeprefix("agent")))
+        self.wait_for_nodes(len(daemons) - 1)
+        return True
 
     def up(self, n_nodes: int) -> None:
-        """Start the cluster and return when all its nodes are ready and labelled."""
+        """Start a new cluster and return when all its nodes are ready and labelled."""
+        if self.state.exists() or self.lan.exists():
+            say("removing what an earlier cluster left")
         self.down()
         for path in (self.state, self.run_dir):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, mode=0o711)
         say(f"making {n_nodes} hosts on the LAN {self.lan.subnet}")
         self.lan.up(n_nodes)
         say("starting the manager")
@@ -249,11 +269,16 @@ class YardCluster:
         self.wait_for_nodes(n_nodes)
         self._label_racks()
 
+    @staticmethod
+    def rack(number: int) -> str:
+        """The rack of host `number`."""
+        return f"r{(number - 1) // HOSTS_PER_RACK + 1}"
+
     def _label_racks(self) -> None:
         for node in self.get("/nodes"):
             number = int(node["Description"]["Hostname"].removeprefix(self.name))
             spec = node["Spec"]
-            spec["Labels"] = {**(spec.get("Labels") or {}), "rack": f"r{(number - 1) // HOSTS_PER_RACK + 1}"}
+            spec["Labels"] = {**(spec.get("Labels") or {}), "rack": self.rack(number)}
             self.call("POST", f"/nodes/{node['ID']}/update?version={node['Version']['Index']}", spec)
 
     def down(self) -> None:
@@ -271,86 +296,3 @@ class YardCluster:
 def say(text: str) -> None:
     """Tell the user what is happening."""
     print(f"yard: {text}", flush=True)
-
-
-def introduce(cluster: YardCluster) -> None:
-    """Print the endpoint and what to try."""
-    print(
-        f"""
-The cluster is up. Its Docker endpoint:
-
-    export DOCKER_HOST=unix://{cluster.api_socket}
-
-Try:
-
-    docker node ls
-    docker service create --name hello --replicas 3 host sleep 1d
-    docker service ps hello
-
-Logs are in {cluster.state}; `./yard exec lan ping {cluster.lan.address(1)}` is a look from outside; `./yard down` ends it.
-""",
-        flush=True,
-    )
-
-
-def command_up(cluster: YardCluster, n_nodes: int, *, detach: bool) -> None:
-    """`./yard up`."""
-    if cluster.is_up():
-        say("the cluster is up already")
-    else:
-        try:
-            cluster.up(n_nodes)
-        except BaseException:
-            logs = tempfile.mkdtemp(prefix=f"{cluster.name}-logs-")
-            for log in cluster.state.glob("*.log"):
-                shutil.copy(log, logs)
-            say(f"something went wrong: the logs are in {logs}; removing all else that was made")
-            cluster.down()
-            raise
-    introduce(cluster)
-    if not detach:
-        say("Ctrl-C ends the cluster")
-        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
-        cluster.down()
-        say("the cluster is down")
-
-
-def a_number_of_nodes(text: str) -> int:
-    """`--nodes`."""
-    if text.isdecimal() and 1 <= int(text) <= NODES_MAX:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"'{text}' is not a number of nodes from 1 to {NODES_MAX}")
-
-
-def main(arguments: list[str]) -> None:
-    """Entry point of the three commands."""
-    parser = argparse.ArgumentParser(prog="./yard")
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start the cluster")
-    up.add_argument("--nodes", type=a_number_of_nodes, default=3, metavar="N", help=f"1 to {NODES_MAX}, default 3")
-    up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
-    commands.add_parser("down", help="stop the cluster")
-    execute = commands.add_parser("exec", help="run a command on a host of the cluster")
-    execute.add_argument("host", help="yard1, yard2, ... or lan for the outside")
-    execute.add_argument("argv", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-
-    cluster = YardCluster()
-    if options.command == "up":
-        command_up(cluster, options.nodes, detach=options.detach)
-    elif options.command == "down":
-        cluster.down()
-        say("the cluster is down")
-    else:
-        name = cluster.lan.outside if options.host == "lan" else options.host
-        if name not in cluster.lan.names():
-            raise SystemExit(f"there is no host '{options.host}'; there are: lan {' '.join(cluster.lan.names()[1:])}")
-        command = [*Lan.enter(name), *(options.argv or ["sh"])]
-        os.execvp(command[0], command)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
