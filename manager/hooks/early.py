@@ -43,15 +43,15 @@ class EarlyHooks:
         run = self._runs.get(task_id)
         return tuple(run.grants) if run is not None else ()
 
-    def stored_pending(self, task_id: str) -> None:
-        """The task is PENDING, with these grants: start the hooks that begin there."""
+    def stored_pending(self, task_id: str, grants: Sequence[AnyGrant]) -> None:
+        """The task is PENDING, with these grants: start the hooks that begin there. Some may have finished meanwhile."""
         run = self._runs.get(task_id)
         if run is not None:
-            run.hand_over()
+            run.stored(grants)
             run.enter(Stage.PENDING)
 
     def stored_assigned(self, task_id: str) -> None:
-        """The task is ASSIGNED, with these grants: all of its hooks have ended."""
+        """The task is ASSIGNED, with all of its grants: the plan waited for each of its hooks before it was stored."""
         run = self._runs.pop(task_id, None)
         if run is not None:
             run.hand_over()

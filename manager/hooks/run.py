@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 class HookRun:
     """Runs a task's hooks by their windows; holds their grants until they are stored or given back.
 
-    Invariant: every grant that a hook has made is in `grants`, or was taken by `hand_over`, or has been released.
+    Invariant: every grant that a hook has made is in `grants`, or was taken by `stored` or `hand_over`, or has been released.
     """
 
     def __init__(self, hooks: Iterable[Hook], task: Task, nursery: trio.Nursery) -> None:
@@ -26,6 +26,7 @@ class HookRun:
         self._task = task
         self._nursery = nursery
         self._hooks = [hook for hook in hooks if hook.applies(task)]
+        self._unfinished = dict.fromkeys(hook.name for hook in self._hooks)  # also those that have not begun
         self._scopes: dict[str, trio.CancelScope] = {}  # of hooks under way, by name
         self._refusal: HookRefused | None = None
         self._over = False
@@ -51,10 +52,15 @@ class HookRun:
 
     def waits_for(self, stage: Stage) -> list[str]:
         """Names of the hooks that keep the task from entering a stage."""
-        return [h.name for h in self._hooks if h.name in self._scopes and h.window.finished_by <= stage]
+        return [h.name for h in self._hooks if h.name in self._unfinished and h.window.finished_by <= stage]
+
+    def stored(self, grants: Iterable[AnyGrant]) -> None:
+        """These are stored with the task and so the store's to release; others may have come while it wrote."""
+        grant_ids = {grant.id for grant in grants}
+        self.grants = [grant for grant in self.grants if grant.id not in grant_ids]
 
     def hand_over(self) -> tuple[AnyGrant, ...]:
-        """The grants, which are now somebody else's to release. More may follow from hooks whose window is longer."""
+        """All grants, which are now somebody else's to release."""
         grants = tuple(self.grants)
         self.grants.clear()
         return grants
@@ -62,6 +68,8 @@ class HookRun:
     def abandon(self) -> None:
         """Give up: stop what is under way and release what is held. Idempotent."""
         self._over = True
+        self._unfinished.clear()
+        self._wake()
         for scope in self._scopes.values():
             scope.cancel()
         release_grants(self._hooks, self.hand_over(), used=False)
@@ -77,8 +85,12 @@ class HookRun:
                     release_grants(self._hooks, self.hand_over(), used=False)
         finally:
             del self._scopes[hook.name]
-            self._moved.set()
-            self._moved = trio.Event()
+            self._unfinished.pop(hook.name, None)
+            self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()
 
     async def _reserve(self, hook: Hook, node: Node | None) -> tuple[AnyGrant, ...]:
         scope: Literal["node", "everywhere"] = "node" if node is not None else "everywhere"

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from beeyard.core.errors import HookRefused
-from beeyard.core.model import AnyGrant, Node, NoteGrant, Service, Task
+from beeyard.core.model import AnyGrant, Node, Service, Task
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.control.network import remove_network
 from beeyard.manager.control.node import remove_node
@@ -17,42 +16,9 @@ from beeyard.manager.hooks import Hook, Stage, Window
 from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import ManagerWorld, manager_world
+from tests.support.scripted_hook import Scripted
 
 S = TaskState
-
-
-class Scripted:
-    """A hook that takes its time, refuses some nodes, and keeps the books of what it gave and of when it was cancelled."""
-
-    def __init__(self, name: str, window: Window, *, takes_s: float = 0.0, deadline_s: float = 60.0) -> None:
-        self.hook = Hook(name, window, deadline_s, lambda task: True, self._reserve, self._release)
-        self.takes_s = takes_s
-        self.refused_nodes: list[str] = []
-        self.refused_everywhere = False
-        self.began: list[tuple[str, str, float]] = []  # (task, node, when)
-        self.held: list[str] = []
-        self.cancelled_s: list[float] = []
-        self._n = 0
-
-    async def _reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
-        self.began.append((task.id, node.id if node else "", round(trio.current_time(), 1)))
-        try:
-            await trio.sleep(self.takes_s)
-        except trio.Cancelled:
-            self.cancelled_s.append(round(trio.current_time(), 1))
-            raise
-        if self.refused_everywhere:
-            raise HookRefused(self.hook.name, "everywhere", "closed")
-        if node is not None and node.id in self.refused_nodes:
-            raise HookRefused(self.hook.name, "node", f"not on {node.id}")
-        self._n += 1
-        grant = NoteGrant(id=f"{self.hook.name}-{self._n}", hook=self.hook.name)
-        self.held.append(grant.id)
-        return (grant,)
-
-    def _release(self, grant: AnyGrant, used: bool) -> None:
-        if grant.id in self.held:
-            self.held.remove(grant.id)
 
 
 BESIDE = Window(Stage.NEW, Stage.ASSIGNED)

@@ -14,7 +14,8 @@ from beeyard.runtime.host import Compacted, Record
 class MemoryDatabase:
     """Keeps what was committed.
 
-    `fail_when(n)` decides whether commit number n (from 1) is refused; `after_commit(n)` is called when it is on the disk.
+    A commit takes `takes_s`. `fail_when(n)` decides whether commit number n (from 1) is refused; `after_commit(n)` is called
+    when it is on the disk.
     """
 
     def __init__(self, keep: int = 10_000) -> None:
@@ -24,6 +25,7 @@ class MemoryDatabase:
         self.fail_when: Callable[[int], bool] = lambda n: False
         self.failures_are_fatal = False
         self.hangs_from = math.inf
+        self.takes_s = 0.0
         self.after_commit: Callable[[int], None] = lambda n: None
         self.hold: trio.Event | None = None
         self.closed = False
@@ -44,6 +46,8 @@ class MemoryDatabase:
             raise DiskError("write", "memory", "no space left", fatal=self.failures_are_fatal)
         if self.hangs_from <= self.n_commits:
             await trio.sleep_forever()  # as long as the power is on; nothing of it is stored
+        if self.takes_s:
+            await trio.sleep(self.takes_s)
         if self.hold is not None:
             with trio.CancelScope(shield=True):
                 await self.hold.wait()

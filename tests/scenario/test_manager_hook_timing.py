@@ -1,0 +1,56 @@
+"""Hooks that finish at awkward moments: while the store is writing, in the instant a task is stored, after nobody waits."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from beeyard.core.states import TaskState
+from beeyard.manager.hooks import Stage, Window
+from tests.support.builders import a_node, a_service
+from tests.support.manager_world import manager_world
+from tests.support.memory_database import MemoryDatabase
+from tests.support.scripted_hook import Scripted
+
+S = TaskState
+BESIDE = Window(Stage.NEW, Stage.ASSIGNED)
+FROM_PENDING = Window(Stage.PENDING, Stage.ASSIGNED)
+
+
+@pytest.mark.parametrize("window", [BESIDE, FROM_PENDING])
+@pytest.mark.parametrize("commit_s", [0.0, 0.3])
+@pytest.mark.parametrize("hook_s", [0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.6, 0.7, 2.0])
+async def test_grant_is_stored_whenever_its_hook_finishes(
+    autojump_clock: object, window: Window, commit_s: float, hook_s: float
+) -> None:
+    """Before, during or after the commit that makes the task PENDING: it runs with the grant, and gives it back."""
+    database = MemoryDatabase()
+    hook = Scripted("volume", window, takes_s=hook_s)
+    async with manager_world(database, hooks=[hook.hook]) as world:
+        await world.add(a_node("n1"))
+        await trio.sleep(1)
+        database.takes_s = commit_s
+        await world.add(a_service(replicas=2))
+        await trio.sleep(20)
+        assert sorted(g.id for task in world.running() for g in task.grants) == ["volume-1", "volume-2"]
+        assert sorted(hook.held) == ["volume-1", "volume-2"]
+        await world.scale(0)
+        await trio.sleep(20)
+        assert hook.held == []
+
+
+@pytest.mark.parametrize("hook_s", [0.1, 0.4, 0.7, 1.0])
+@pytest.mark.parametrize("window", [BESIDE, FROM_PENDING])
+async def test_grant_of_a_task_that_is_unwanted_meanwhile_is_given_back(
+    autojump_clock: object, window: Window, hook_s: float
+) -> None:
+    """The service goes while the store is writing its tasks and hooks are under way: in the end nothing is held."""
+    database = MemoryDatabase()
+    hook = Scripted("volume", window, takes_s=hook_s)
+    async with manager_world(database, hooks=[hook.hook]) as world:
+        database.takes_s = 0.3
+        await world.add(a_node("n1"), a_service(replicas=2))
+        await trio.sleep(0.35)
+        await world.remove_service()
+        await trio.sleep(20)
+        assert (world.tasks(), hook.held) == ([], [])
