@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 
 import pytest
 import trio
@@ -61,6 +62,17 @@ async def test_root_task_cannot_reach_the_host(machine: ProcessMachine) -> None:
     assert "vda" not in output
     assert "cpu" not in output
     assert output.endswith("0\n")
+
+
+async def test_a_task_that_would_keep_an_id_of_root_does_not_run() -> None:
+    """Whoever gets past the check of the spec is stopped where ids are set: 2³²−1 leaves them as they are."""
+    for user in ("2**32 - 1, 1000", "1000, 2**32 - 1"):
+        script = f"from beeyard.agent.executors.process.launch import *; become(User({user})); print('ran')"
+        done = await trio.run_process(
+            [sys.executable, "-c", script], check=False, capture_stdout=True, capture_stderr=True
+        )
+        assert done.stdout == b""
+        assert b"LaunchError: could not become user" in done.stderr
 
 
 async def test_task_sees_itself_alone(machine: ProcessMachine) -> None:
@@ -210,6 +222,12 @@ async def test_own_stop_signal_is_sent(machine: ProcessMachine) -> None:
     ("spec", "phase", "sentence"),
     [
         ({"user": "nosuchuser"}, "prepare", "user nosuchuser does not exist on this host"),
+        (
+            {"user": "4294967295"},
+            "prepare",
+            "user 4294967295 is not possible: the greatest number of a user is 4294967294",
+        ),
+        ({"user": "²"}, "prepare", "user ² does not exist on this host"),
         ({"user": "root:nosuchgroup"}, "prepare", "group nosuchgroup does not exist on this host"),
         ({"command": ()}, "prepare", "image host needs a command to run"),
         ({"command": ("/etc/passwd",)}, "start", "cannot run command /etc/passwd: Permission denied"),

@@ -20,6 +20,9 @@ from beeyard.agent.executors.process.order import write_file
 
 DEFAULT_USER = "beeyard-task"
 NOBODY = 65534
+# The greatest number that is somebody: the one above it says "leave as it is" to every system call that sets a user.
+# Source: setresuid(2)
+ID_MAX = 2**32 - 2
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What a task keeps that runs as root because its spec asks for it: Docker's defaults without NET_RAW and MKNOD.
@@ -64,15 +67,16 @@ def find_user(spec: str) -> User:
     """The user of a spec: "", "name", "uid", and with ":group" or ":gid".
 
     Raises:
-        LaunchError: this host does not know the name.
+        LaunchError: this host does not know the name, or the number is nobody's.
     """
     name, _, group = spec.partition(":")
     if not name:
         user = _default_user()
-    elif name.isdigit():
-        user = User(int(name), 0 if int(name) == 0 else NOBODY)
+    elif _is_number(name):
+        uid = _number("user", name)
+        user = User(uid, 0 if uid == 0 else NOBODY)
         with contextlib.suppress(KeyError):  # a number needs no entry
-            user = user._replace(gid=pwd.getpwuid(int(name)).pw_gid)
+            user = user._replace(gid=pwd.getpwuid(uid).pw_gid)
     else:
         try:
             entry = pwd.getpwnam(name)
@@ -82,10 +86,21 @@ def find_user(spec: str) -> User:
     if not group:
         return user
     try:
-        gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+        gid = _number("group", group) if _is_number(group) else grp.getgrnam(group).gr_gid
     except KeyError:
         raise LaunchError(f"group {group} does not exist on this host") from None
     return User(user.uid, gid)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()  # without the first, "²" would be one, for which there is no int
+
+
+def _number(kind: str, text: str) -> int:
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(ID_MAX)) or int(digits) > ID_MAX:
+        raise LaunchError(f"{kind} {text[:20]} is not possible: the greatest number of a {kind} is {ID_MAX}")
+    return int(digits)
 
 
 def _default_user() -> User:
@@ -98,12 +113,19 @@ def _default_user() -> User:
 
 
 def become(user: User) -> None:
-    """Give up every privilege that the user does not have, for good."""
+    """Give up every privilege that the user does not have, for good.
+
+    Raises:
+        LaunchError: the kernel said yes and did something else; nothing may run like that.
+    """
     root = user.uid == 0
     kernel.bound_capabilities(ROOT_CAPABILITIES if root else frozenset())
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
+    # Real, effective and saved: one of them left as it was is a way back.
+    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
+        raise LaunchError(f"could not become user {user.uid} with group {user.gid}")
     kernel.set_capabilities(sum(1 << capability for capability in ROOT_CAPABILITIES) if root else 0)
     kernel.set_no_new_privileges()
 
@@ -163,6 +185,7 @@ def execute(argv: tuple[str, ...], env: dict[str, str], directory: str) -> None:
 __all__ = [
     "DEFAULT_PATH",
     "DEFAULT_USER",
+    "ID_MAX",
     "IGNORED",
     "NOBODY",
     "ROOT_CAPABILITIES",

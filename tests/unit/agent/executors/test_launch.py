@@ -19,6 +19,8 @@ from beeyard.core.model import TaskSpec
         ("12345:23456", User(12345, 23456)),
         ("65534", User(65534, 65534)),
         ("root:daemon", User(0, 1)),
+        ("007:08", User(7, 8)),
+        ("4294967294:4294967294", User(2**32 - 2, 2**32 - 2)),
     ],
 )
 def test_user_is_read_as_docker_does(spec: str, expected: User) -> None:
@@ -35,6 +37,21 @@ def test_named_user_has_its_groups() -> None:
 def test_unknown_name_is_said(spec: str, said: str) -> None:
     """An unknown name never becomes somebody else."""
     with pytest.raises(LaunchError, match=f"{said} does not exist"):
+        find_user(spec)
+
+
+@pytest.mark.parametrize("number", ["4294967295", "4294967296", "18446744073709551616", "9" * 5000])
+@pytest.mark.parametrize(("spec", "kind"), [("{}", "user"), ("1000:{}", "group"), ("{}:1000", "user")])
+def test_a_number_that_is_nobodys_is_refused(number: str, spec: str, kind: str) -> None:
+    """2³²−1 says "leave as it is" to the kernel: as a user it would be root. Above it there is nothing."""
+    with pytest.raises(LaunchError, match=f"{kind} {number[:20]} is not possible"):
+        find_user(spec.format(number))
+
+
+@pytest.mark.parametrize("spec", ["²", "٣", "-1", "+1", "1_0", " 1", "0x1"])
+def test_what_only_looks_like_a_number_is_a_name(spec: str) -> None:
+    """Other alphabets' digits and Python's spellings of numbers are no ids."""
+    with pytest.raises(LaunchError, match="does not exist"):
         find_user(spec)
 
 
