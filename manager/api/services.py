@@ -97,7 +97,7 @@ async def service_remove(context: Context, call: Call) -> Reply:
 
 async def service_logs(context: Context, call: Call) -> Reply:
     find_service(context.store, call.path("id"))
-    raise Unsupported("docker service logs", "a task's output is kept on its node")
+    raise Unsupported("docker service logs", "a task's output is in TASK_ID.log of its agent's log directory")
 
 
 __all__ = ["routes"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import trio
 from starlette.routing import Route
 
 from beeyard.core.errors import Unsupported
-from beeyard.core.model import Task
+from beeyard.core.model import AddressGrant, Node, Task
 from beeyard.core.rollout import is_dirty
-from beeyard.core.states import TaskState
+from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.api.call import Call, Reply, error_reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_task import show_task
@@ -99,7 +99,26 @@ async def task_inspect(printer: TaskPrinter, context: Context, call: Call) -> Re
 
 async def task_logs(context: Context, call: Call) -> Reply:
     find_task(context.store, call.path("id"))
-    raise Unsupported("docker service logs", "a task's output is kept on its node")
+    raise Unsupported("docker service logs", "a task's output is in TASK_ID.log of its agent's log directory")
+
+
+def _why_it_is_kept(task: Task, nodes: Mapping[str, Node]) -> str:
+    """What holds the addresses of a task that should have stopped, on a node that cannot be asked; "" for others."""
+    node = nodes.get(task.node_id)
+    if task.desired_state <= TaskState.RUNNING or not task.holds_room:
+        return ""
+    if node is None or node.status.state is not NodeState.DOWN:
+        return ""
+    addresses = [
+        address.partition("/")[0]
+        for grant in task.grants
+        if isinstance(grant, AddressGrant)
+        for address in grant.addresses
+    ]
+    if not addresses:
+        return ""
+    until = "until it returns, the lease ends, or docker node rm --force says that it is off"
+    return f"node {node.description.hostname} is down and keeps {', '.join(addresses)} {until}"
 
 
 class TaskPrinter:
@@ -116,7 +135,7 @@ class TaskPrinter:
         if task.status.state == TaskState.PENDING:
             # What it waits for is no part of the stored task.
             return show_task(task, networks, waiting_for=self._context.status.waiting_for(task.id))
-        held_back = self._context.status.held_back(task)
+        held_back = self._context.status.held_back(task) or _why_it_is_kept(task, self._context.store.nodes)
         if held_back:
             return show_task(task, networks, held_back=held_back)
         entry = self._written.get(task.id)

@@ -75,6 +75,8 @@ def test_a_node_that_is_away_is_replaced_and_cleans_up_when_it_returns(
         )
         now = {address for task in docker.running(web) if task["NodeID"] != victim for address in addresses_of(task)}
         assert now & held == set()
+        told = [task["Status"].get("Err", "") for task in docker.inspect("task", *lost)]
+        assert all("is down and keeps 10.77.0." in err for err in told), told
         time.sleep(max(0.0, 60 - (time.monotonic() - killed_at)))
         assert docker.used_addresses("lan") == 6 + len(held)
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from beeyard.core.states import TaskState
+from beeyard.core.model import AddressGrant
+from beeyard.core.states import NodeState, TaskState
 from tests.support.api_world import an_api
 from tests.support.builders import a_node, a_service, a_task, a_task_spec
 
@@ -92,3 +93,26 @@ async def test_a_task_says_why_it_is_not_replaced() -> None:
         assert await errors() == [api.status.held["t1"], "", "its own"]
         api.status.held = {}
         assert await errors() == ["", "", "its own"]
+
+
+@pytest.mark.parametrize(
+    ("node_state", "desired_state", "words"),
+    [
+        (NodeState.DOWN, TaskState.SHUTDOWN, "node yard1 is down and keeps 10.77.0.64 until it returns"),
+        (NodeState.DOWN, TaskState.RUNNING, ""),
+        (NodeState.READY, TaskState.SHUTDOWN, ""),
+    ],
+)
+async def test_a_replaced_task_says_why_its_address_is_not_free(
+    node_state: NodeState, desired_state: TaskState, words: str
+) -> None:
+    """Only a node that cannot be asked, and a task that should have stopped there."""
+    grant = AddressGrant(
+        id="g1", hook="address", network_id="lan", network_name="lan", pool_id="lan", pool_name="lan", segment="default",
+        driver="macvlan", addresses=("10.77.0.64/24",),
+    )  # fmt: skip
+    task = a_task("t1", state=TaskState.RUNNING, desired_state=desired_state, node_id="n1")
+    task = msgspec.structs.replace(task, grants=(grant,))
+    async with an_api(a_node("n1", hostname="yard1", state=node_state), a_service("s1", name="web"), task) as api:
+        assert words in (said := (await api.get("/tasks/t1"))["Status"].get("Err", ""))
+        assert bool(said) == bool(words)
