@@ -11,6 +11,11 @@ from beeyard.core.model import HostPort, Platform, Task
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
+# More CPU (1e-9 cores) or memory (bytes) than any node has: 9 million cores, 8 PiB; x86-64 and arm64 address 4 PiB. The
+# kernel counts in int64, which a thousand such amounts on one node still fit into.
+AMOUNT_MAX = 1 << 53
+COUNT_MAX = (1 << 31) - 1  # what an int32 column counts to
+
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
     """All of a task that matters for where it fits; tasks with equal demands are placed as one group."""
@@ -40,6 +45,16 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             host_ports=spec.host_ports,
             max_replicas_per_node=spec.max_replicas_per_node,
         )
+
+    @property
+    def amounts(self) -> tuple[int, int]:
+        """CPU and memory as the kernel counts them. What no node has stays more than any node has, however large it is."""
+        return max(0, min(self.cpu_nano, AMOUNT_MAX)), max(0, min(self.memory_bytes, AMOUNT_MAX))
+
+    @property
+    def replicas_limit(self) -> int:
+        """`max_replicas_per_node` as the kernel counts it."""
+        return min(self.max_replicas_per_node, COUNT_MAX)
 
     def of_any_service(self) -> Demand:
         """The same for whoever only asks where it fits: the service matters to the limit of replicas per node alone."""
@@ -74,4 +89,4 @@ class Decision(msgspec.Struct, frozen=True):
     explanation: str  # "no suitable node (…)", "" when none is left
 
 
-__all__ = ["Decision", "Demand", "Placed", "PoolColumn", "ReasonCount"]
+__all__ = ["AMOUNT_MAX", "Decision", "Demand", "Placed", "PoolColumn", "ReasonCount"]

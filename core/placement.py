@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import filters, packing, reasons
-from beeyard.core.demand import Decision, Demand, Placed, PoolColumn, ReasonCount
+from beeyard.core.demand import AMOUNT_MAX, Decision, Demand, Placed, PoolColumn, ReasonCount
 from beeyard.core.filters import Ask
 from beeyard.core.model import HostPort, Node
 from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
@@ -231,9 +231,8 @@ class PlacementIndex:
         begin = fit.network_begin[:1] if has_addresses else fit.network_begin
         return Ask(
             self._table.size,
-            demand.cpu_nano,
-            demand.memory_bytes,
-            demand.max_replicas_per_node,
+            *demand.amounts,
+            demand.replicas_limit,
             bool(demand.host_ports),
             fit.codes,
             ports_taken,
@@ -309,7 +308,7 @@ class PlacementIndex:
         """Put a hold into the table."""
         demand = hold.demand
         hold.counted = True
-        self._table.hold(row, demand.cpu_nano, demand.memory_bytes)
+        self._table.hold(row, *demand.amounts)
         self._services.add(demand.service_id, row)
         for port in demand.host_ports:
             self._ports.setdefault(port, Counter())[row] += 1
@@ -318,7 +317,7 @@ class PlacementIndex:
         """Take a hold out of the table."""
         demand = hold.demand
         hold.counted = False
-        self._table.give_back(row, demand.cpu_nano, demand.memory_bytes)
+        self._table.give_back(row, *demand.amounts)
         self._services.remove(demand.service_id, row)
         for port in demand.host_ports:
             self._ports[port][row] -= 1
@@ -333,8 +332,10 @@ class PlacementIndex:
 
 
 def _room(node: Node) -> tuple[int, int]:
+    """What a node has, as the kernel counts it: less than `AMOUNT_MAX`, so that who asks for that much fits nowhere."""
     resources = node.description.resources
-    return resources.cpu_nano, resources.memory_bytes
+    most = AMOUNT_MAX - 1
+    return max(0, min(resources.cpu_nano, most)), max(0, min(resources.memory_bytes, most))
 
 
 def _distinct(rows: NDArray[np.int32]) -> list[tuple[list[int], int]]:

@@ -39,6 +39,28 @@ def test_demand_is_what_a_task_asks_for() -> None:
     assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
 
 
+@pytest.mark.parametrize("amount", [-(2**63), 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_stored_amount_that_no_column_holds_is_counted_as_the_most_there_is(amount: int) -> None:
+    """A spec that was stored once must not keep its manager from deciding, whatever it says."""
+    index = an_index("n1", "n2")
+    index.set_node(a_node("n3", cpu_nano=amount, memory_bytes=amount))
+    index.set_node(a_node("n3", cpu_nano=CPU))
+    greedy = Demand("greedy", cpu_nano=amount, memory_bytes=amount, max_replicas_per_node=amount)
+    for number in range(500):
+        index.hold(f"h{number}", greedy, "n1")
+    if amount >= 2**53:
+        assert index.explain(greedy) == "no suitable node (insufficient resources on 3 nodes)"
+        assert index.place(greedy, ["g1"]).unplaced == 1
+        assert index.feasible(greedy, "n1", task_id="h1") == "insufficient resources on 1 node"
+        # What fits nowhere does not make room by going below what the column can hold.
+        assert index.feasible(Demand("web", cpu_nano=1), "n1") != ""
+    for number in range(500):
+        index.drop(f"h{number}")
+    assert index.feasible(Demand("web", cpu_nano=4 * CPU, memory_bytes=8 * GIB), "n1") == ""
+    many = Demand("many", max_replicas_per_node=max(1, amount))
+    assert index.place(many, ["m1", "m2", "m3"]).unplaced == 0
+
+
 # --- spread ----------------------------------------------------------------------------------------------------------
 
 
