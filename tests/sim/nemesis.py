@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from beeyard.manager.orchestrators.isolation import MARGIN_S_MIN
 from beeyard.runtime.sim import SimWorld
 from beeyard.runtime.sim_disk import LATENCY_S
 
@@ -22,9 +23,9 @@ Fault = Callable[[], Awaitable[None]]
 SHORT_S = (0.05, 3.0)
 LONG_S = (20.0, 90.0)
 LONGEST_S = (90.0, 180.0)
-# No shim acts while its machine's CPU stands still. A pause beyond lease and margin (90 s) breaks what they promise, so
-# there are none: a machine can only be stopped for long together with its network.
-PAUSE_S = (20.0, 60.0)
+# No shim acts while its machine's user space stands still, and the kernel goes on answering for its addresses. The margin
+# after which a manager gives a lapsed lease up bounds what can be promised: longer pauses of agents break it.
+AGENT_PAUSE_S = (10.0, MARGIN_S_MIN - 5.0)
 
 
 async def _at_once() -> None:
@@ -84,8 +85,8 @@ class Nemesis:
             "split": self._split,
             "one-way": self._one_way,
             "isolate manager": self._isolate_manager,
-            "pause manager": lambda: self._pause(self._managers),
-            "pause agent": lambda: self._pause(self._agents),
+            "pause manager": lambda: self._pause(self._managers, LONG_S),
+            "pause agent": lambda: self._pause(self._agents, AGENT_PAUSE_S),
             "cut": self._cut,
             "slow disk": self._slow_disk,
             "full disk": self._full_disk,
@@ -188,10 +189,10 @@ class Nemesis:
             if self._give_back(manager):
                 self.world.restart(name)
 
-    async def _pause(self, names: Sequence[str]) -> None:
+    async def _pause(self, names: Sequence[str], long_s: tuple[float, float]) -> None:
         if name := self._take(names):
             self.world.pause(name)
-            await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, PAUSE_S))))
+            await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, SHORT_S, long_s))))
             if self._give_back(name):
                 self.world.resume(name)
 
