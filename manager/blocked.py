@@ -12,6 +12,8 @@ Group = tuple[str, int]  # (service id, spec version): tasks that are decided on
 # Least time between two different reasons told of one group. The counts in a reason change whenever a node does, and each
 # time is a write for every task that waits: at 10,000 of them about half a second of work.
 RETELL_S = 10.0
+# How long a group is left alone after an error of ours: what raised once does so again, and each time logs it.
+FAILED_S = 30.0
 
 
 @dataclasses.dataclass(eq=False)
@@ -21,6 +23,7 @@ class _Block:
     told_s: float
     seen: int  # the last change that was looked at
     due_s: float = math.inf  # when to look though nothing changed
+    failed: bool = False  # deciding on it raised: it rests until `due_s` whatever changes
 
 
 class Blocked:
@@ -48,12 +51,12 @@ class Blocked:
     def rests(self, group: Group, now_s: float) -> bool:
         """Whether there is no reason to look at a group."""
         block = self._blocks.get(group)
-        return block is not None and block.seen == self._n_changes and now_s < block.due_s
+        return block is not None and now_s < block.due_s and (block.failed or block.seen == self._n_changes)
 
     def demand(self, group: Group) -> Demand | None:
-        """What each task of a blocked group asks for, of any service; None when the group is not blocked."""
+        """What each task of a blocked group asks for, of any service; None when that is not known to have no place."""
         block = self._blocks.get(group)
-        return None if block is None else block.demand
+        return None if block is None or block.failed else block.demand
 
     def still(self, group: Group, reason: str, now_s: float) -> bool:
         """Whether a blocked group that has no place for `reason` ("": it may have one) can be left as it is."""
@@ -73,14 +76,18 @@ class Blocked:
         Otherwise only those that were told nothing yet are: the others were told another reason a moment ago.
         """
         before = self._blocks.get(group)
-        if before is not None and self.still(group, reason, now_s):
+        if before is not None and not before.failed and self.still(group, reason, now_s):
             return False
         self._blocks[group] = _Block(demand.of_any_service(), reason, now_s, self._n_changes)
         return True
+
+    def fail(self, group: Group, demand: Demand, reason: str, now_s: float) -> None:
+        """Note that nobody could decide on a group: it is tried anew after a while."""
+        self._blocks[group] = _Block(demand, reason, now_s, self._n_changes, now_s + FAILED_S, failed=True)
 
     def next_due_s(self) -> float:
         """When to look though nothing changed."""
         return min((block.due_s for block in self._blocks.values()), default=math.inf)
 
 
-__all__ = ["RETELL_S", "Blocked", "Group"]
+__all__ = ["FAILED_S", "RETELL_S", "Blocked", "Group"]

@@ -53,6 +53,7 @@ from beeyard.runtime.host import Host
 
 MESSAGE_PENDING = "pending task scheduling"
 MESSAGE_ASSIGNED = "scheduler assigned task to node"
+REASON_INTERNAL = "internal error while scheduling"
 # A plan that waits longer than this for a hook says so in its task's message. Most hooks take microseconds.
 SLOW_HOOK_S = 1.0
 
@@ -202,8 +203,13 @@ class Lifecycle:
         if now_s >= self._cool_s:
             self._planner.blocked.something_changed()
         self._planner.refresh_pools()
-        for group in self._planner.groups_to_place(self._patience.masked, now_s):
-            self._schedule_group(group)
+        for group in self._planner.groups_to_look_at(now_s):
+            try:
+                if not self._planner.stays_blocked(group, self._patience.masked(group), now_s):
+                    self._schedule_group(group)
+                    self._planner.room_changed()
+            except Exception:
+                self._could_not_schedule(group)
         ready_s = self._planner.ledger.next_ready_s() if self._planner.blocked else None
         self._cool_s = math.inf if ready_s is None else ready_s
 
@@ -219,12 +225,10 @@ class Lifecycle:
             self._planner.blocked.forget(group)
             return
         demand = Demand.of(tasks[0])
-        masked = self._patience.masked(group)
-        decision = self._planner.index.place(demand, [task.id for task in tasks], masked=masked)
+        decision = self._planner.index.place(demand, [task.id for task in tasks], masked=self._patience.masked(group))
         self._placed_s = trio.current_time()
-        chosen = zip(tasks, decision.placed, strict=False)
         # Node by node: then tasks of one node are stored in few commits, and its agent hears of them in few messages.
-        for task, placed in sorted(chosen, key=lambda pair: pair[1].node_id):
+        for task, placed in sorted(zip(tasks, decision.placed, strict=False), key=lambda pair: pair[1].node_id):
             self._enter_scheduled(task, self._store.nodes[placed.node_id], demand, group)
         waiting = tasks[len(decision.placed) :]
         if waiting:
@@ -235,6 +239,15 @@ class Lifecycle:
         else:
             self._planner.blocked.forget(group)
         log.info("scheduled", stage="PENDING", service=group[0], placed=len(decision.placed), waiting=len(waiting))
+
+    def _could_not_schedule(self, group: Group) -> None:
+        """A defect of ours, met in one group: its tasks wait and say so, the others go on."""
+        log.exception("scheduling failed", stage="PENDING", service=group[0], spec_version=group[1])
+        for task in [self._store.tasks[id_] for id_ in self._planner.pending[group] if id_ in self._store.tasks]:
+            if task.id not in self._plans:
+                self._planner.index.drop(task.id)
+                self._news.tell(task, MESSAGE_PENDING, REASON_INTERNAL)
+            self._planner.blocked.fail(group, Demand.of(task), REASON_INTERNAL, trio.current_time())
 
     # --- SCHEDULED: hooks that need the node -------------------------------------------------------------------------
 

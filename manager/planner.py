@@ -9,7 +9,7 @@ change that comes twice, or coalesced with others, does no harm. A task's room a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import structlog
@@ -40,6 +40,8 @@ class Planner:
         self.has_plan: Callable[[str], bool] = lambda task_id: False
         self._view = view
         self._network_ids: list[str] = []
+        # Why demands fit nowhere, "" for those that do, as found in this round; by demand and masked nodes.
+        self._reasons: dict[tuple[Demand, tuple[str, ...]], str] = {}
 
     def load(self, wall_now_s: float) -> None:
         """Build everything from the store, recorded grants first."""
@@ -66,27 +68,30 @@ class Planner:
             self.ledger.set_networks(self._view.networks.values())
             self._networks_changed()
 
-    def groups_to_place(self, masked: Callable[[Group], Sequence[str]], now_s: float) -> Iterator[Group]:
-        """Groups that may have a place for a task. Of one that was blocked this is known after a single look at the nodes.
+    def groups_to_look_at(self, now_s: float) -> list[Group]:
+        """Groups that were not decided on since something changed."""
+        return [group for group in self.pending if not self.blocked.rests(group, now_s)]
+
+    def stays_blocked(self, group: Group, masked: Sequence[str], now_s: float) -> bool:
+        """Whether a group that was blocked still has no place for any of its tasks.
 
         That costs the same for one waiting task and for ten thousand, and is done once for all groups that ask for the same.
         """
-        reasons: dict[tuple[Demand, tuple[str, ...]], str] = {}
-        for group in list(self.pending):
-            if self.blocked.rests(group, now_s):
-                continue
-            demand = self.blocked.demand(group)
-            if demand is not None:
-                key = demand, tuple(masked(group))
-                if key not in reasons:
-                    reasons[key] = self.index.explain(demand, masked=key[1])
-                if self.blocked.still(group, reasons[key], now_s):
-                    continue
-            yield group
-            reasons.clear()  # What was placed meanwhile takes room.
+        demand = self.blocked.demand(group)
+        if demand is None:
+            return False
+        key = demand, tuple(masked)
+        if key not in self._reasons:
+            self._reasons[key] = self.index.explain(demand, masked=key[1])
+        return self.blocked.still(group, self._reasons[key], now_s)
+
+    def room_changed(self) -> None:
+        """Something was placed or given back: reasons found before may not hold."""
+        self._reasons.clear()
 
     def refresh_pools(self) -> None:
         """Tell the index how many addresses each pool can give now. Before each round of placing."""
+        self.room_changed()
         for pool_id, free in self.ledger.free():
             self.index.set_pool_free(pool_id, free)
 

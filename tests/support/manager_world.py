@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from beeyard.core.model import AddressGrant, Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
+from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import Hook
@@ -175,6 +176,7 @@ async def manager_world(
     hooks: Sequence[Hook] = (),
     script: Script = obedient,
     mass_failure: str = "",
+    index: PlacementIndex | None = None,
 ) -> AsyncIterator[ManagerWorld]:
     """A manager that runs inside the context, on a database that may have had earlier lives."""
     memory_host = MemoryHost(database or MemoryDatabase())
@@ -182,6 +184,7 @@ async def manager_world(
     store = await Store.open(host, "/state/store.db")
     ledger = AddressLedger()
     planner = Planner(store, ledger)
+    planner.index = index or planner.index
     config = ManagerConfig()
     lifecycle = Lifecycle(
         host, store, planner, (address_hook(ledger, planner.index.pool_for, host.new_id), *hooks), config
