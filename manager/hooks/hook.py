@@ -11,7 +11,8 @@ not enter the second before the hook has finished. Order and concurrency follow 
 
 `reserve` is all or nothing, also when it is cancelled. `release` is synchronous, idempotent and may not fail; a hook that
 must talk to somebody to release writes down that it has to, and something else does the talking. A hook that raises
-`HookRefused` says whether it refuses this node or the task anywhere.
+`HookRefused` says whether it refuses this node or the task anywhere. Any other `ClusterError` refuses the node if there is
+one, else the task; an unexpected error is logged and refuses the task anywhere.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Hook:
     deadline_s: float
     # Whether a task needs this hook at all.
     applies: Callable[[Task], bool]
-    # The node is None when the window begins before SCHEDULED. Raises AllocationError.
+    # The node is None when the window begins before SCHEDULED. Raises HookRefused.
     reserve: Callable[[Task, Node | None], Awaitable[tuple[AnyGrant, ...]]]
     # `used`: the grant was committed, so that an agent may have acted on it.
     release: Callable[[AnyGrant, bool], None]

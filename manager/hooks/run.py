@@ -8,7 +8,7 @@ from typing import Literal
 import structlog
 import trio
 
-from beeyard.core.errors import AllocationError, HookRefused
+from beeyard.core.errors import ClusterError, HookRefused
 from beeyard.core.model import AnyGrant, Node, Task
 from beeyard.manager.hooks.hook import Hook, Stage
 
@@ -26,7 +26,8 @@ class HookRun:
         self._task = task
         self._nursery = nursery
         self._hooks = [hook for hook in hooks if hook.applies(task)]
-        self._unfinished = dict.fromkeys(hook.name for hook in self._hooks)  # also those that have not begun
+        # Also those that have not begun, and those that refused: a task that a hook refused enters no stage after it.
+        self._unfinished = dict.fromkeys(hook.name for hook in self._hooks)
         self._scopes: dict[str, trio.CancelScope] = {}  # of hooks under way, by name
         self._refusal: HookRefused | None = None
         self._over = False
@@ -79,31 +80,39 @@ class HookRun:
         try:
             with scope:
                 grants = await self._reserve(hook, node)
+                if grants is None:
+                    return
                 self.grants += grants
+                self._unfinished.pop(hook.name, None)
                 if self._over:
                     # It finished at the very moment at which it was given up.
                     release_grants(self._hooks, self.hand_over(), used=False)
         finally:
             del self._scopes[hook.name]
-            self._unfinished.pop(hook.name, None)
             self._wake()
 
     def _wake(self) -> None:
         self._moved.set()
         self._moved = trio.Event()
 
-    async def _reserve(self, hook: Hook, node: Node | None) -> tuple[AnyGrant, ...]:
+    async def _reserve(self, hook: Hook, node: Node | None) -> tuple[AnyGrant, ...] | None:
+        """Ask one hook; None when it refused, and then `_refusal` says why."""
         scope: Literal["node", "everywhere"] = "node" if node is not None else "everywhere"
         try:
             with trio.fail_after(hook.deadline_s):
-                return await hook.reserve(self._task, node)
+                return tuple(await hook.reserve(self._task, node))
         except trio.TooSlowError:
             self._refusal = HookRefused(hook.name, scope, f"not finished within {hook.deadline_s:g} s")
         except HookRefused as refusal:
             self._refusal = refusal
-        except AllocationError as error:
+        except ClusterError as error:
             self._refusal = HookRefused(hook.name, scope, str(error))
-        return ()
+        except Exception as error:
+            # A firebreak: a hook may be anybody's code, and a bug in it is a reason for its tasks to wait, not for the
+            # manager to end, which would run into it again in its next life.
+            log.exception("hook failed", hook=hook.name, task=self._task.id, node=node.id if node is not None else "")
+            self._refusal = HookRefused(hook.name, "everywhere", f"internal error: {error!r}")
+        return None
 
 
 def release_grants(hooks: Sequence[Hook], grants: Iterable[AnyGrant], *, used: bool) -> None:

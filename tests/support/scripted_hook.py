@@ -17,6 +17,7 @@ class Scripted:
         self.takes_s = takes_s
         self.refused_nodes: list[str] = []
         self.refused_everywhere = False
+        self.fails_with: Exception | None = None
         self.began: list[tuple[str, str, float]] = []  # (task, node, when)
         self.held: list[str] = []
         self.cancelled_s: list[float] = []
@@ -29,6 +30,8 @@ class Scripted:
         except trio.Cancelled:
             self.cancelled_s.append(round(trio.current_time(), 1))
             raise
+        if self.fails_with is not None:
+            raise self.fails_with
         if self.refused_everywhere:
             raise HookRefused(self.hook.name, "everywhere", "closed")
         if node is not None and node.id in self.refused_nodes:
