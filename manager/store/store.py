@@ -6,7 +6,8 @@ There are two sets of tables. `_durable` is what everybody reads. `_working` is 
 builders run on it one after another, in commit order, so names and versions are validated against all that comes before.
 A builder that raises has its own writes undone and hurts nobody else. Then the group goes to the database in one batch
 (one fsync); when that returns, the same changes are applied to `_durable`, subscribers are woken and callers answered, with
-no checkpoint in between. When the database refuses, the whole group is undone and each of its callers gets the `DiskError`.
+no checkpoint in between. When the database refuses, the whole group is undone, and each caller from the first write on gets
+the `DiskError`: also one whose builder had raised, because what it objected to may be a write that never came to be.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class Store(View):
         if not self._queue:
             self._queued = trio.Event()
         try:
-            results, changes = self._build(jobs)
+            results, changes, n_before = self._build(jobs)
             if changes:
                 try:
                     await self._database.commit([_record_of(change) for change in changes])
@@ -192,7 +193,7 @@ class Store(View):
                         raise  # ends the daemon: memory and disk may differ, and only a restart tells
                     undo(self._working, changes)
                     log.error("commit failed", reason=str(error), writes=len(changes))
-                    results = [r if isinstance(r, outcome.Error) else outcome.Error(error) for r in results]
+                    results[n_before:] = [outcome.Error(error) for _ in results[n_before:]]
                 else:
                     self._publish(changes)
             for job, result in zip(jobs, results, strict=True):
@@ -202,7 +203,9 @@ class Store(View):
             for job in jobs:
                 job.done.set()
 
-    def _build(self, jobs: list[_Job[object]]) -> tuple[list[outcome.Outcome[object]], list[Change]]:
+    def _build(self, jobs: list[_Job[object]]) -> tuple[list[outcome.Outcome[object]], list[Change], int]:
+        """Run builders in order; gives their results, their changes, and how many ran before the first change."""
+        n_before = 0
         results: list[outcome.Outcome[object]] = []
         changes: list[Change] = []
         now_s = self._host.wall_now_s()
@@ -213,7 +216,9 @@ class Store(View):
                 transaction.undo()
             changes += transaction.changes
             results.append(result)
-        return results, changes
+            if not changes:
+                n_before = len(results)
+        return results, changes, n_before
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -138,6 +138,47 @@ async def test_names_are_unique_within_a_group() -> None:
         await store.commit(lambda tx: tx.delete(Service, taken))
         await store.commit(lambda tx: tx.create(a_service("c", "web")))
         assert database.n_commits == 4
+
+
+async def test_refused_group_tells_nobody_of_what_never_was() -> None:
+    """The disk refuses a group: who read before its first write has its answer, all others hear of the disk alone."""
+    async with running_store() as (store, database):
+        await store.commit(lambda tx: tx.create(a_service("old")))
+        database.fail_when = lambda n: n == 3
+        outcomes: dict[str, str] = {}
+
+        async def commit(name: str, build: Callable[[Transaction], Any]) -> None:
+            try:
+                outcomes[name] = str(await store.commit(build))
+            except (DiskError, NameConflict, NotFound) as error:
+                outcomes[name] = type(error).__name__
+
+        group: dict[str, Callable[[Transaction], Any]] = {
+            "reads before": lambda tx: sorted(tx.services),
+            "fails before": lambda tx: tx.create(a_service("x", "old")),
+            "first": lambda tx: tx.create(a_service("a", "web")),
+            "second": lambda tx: tx.create(a_service("b", "web")),
+            "reads after": lambda tx: sorted(tx.services),
+            "deletes": lambda tx: (tx.delete(Service, "a"), tx.find(Service, "a")),
+        }
+        async with trio.open_nursery() as nursery:
+            database.hold = trio.Event()
+            nursery.start_soon(commit, "held", lambda tx: tx.create(a_service("held")))
+            for name, build in group.items():
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(commit, name, build)
+            await trio.testing.wait_all_tasks_blocked()
+            database.hold.set()
+        del outcomes["held"]
+        assert sorted(store.services) == ["held", "old"]
+        assert outcomes == {
+            "reads before": "['held', 'old']",
+            "fails before": "NameConflict",
+            "first": "DiskError",
+            "second": "DiskError",
+            "reads after": "DiskError",
+            "deletes": "DiskError",
+        }
 
 
 async def test_versions_are_checked_in_commit_order() -> None:
