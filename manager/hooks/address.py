@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from beeyard.core.errors import HookRefused, PoolExhausted
+from beeyard.core.mac_address import mac_address
 from beeyard.core.model import HOST_NETWORK_ID, AddressGrant, AnyGrant, Network, Node, Task
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.books import AddressLedger
@@ -92,6 +93,7 @@ def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple
         parent=pool.parent,
         addresses=addresses,
         gateways=tuple(config.gateway for config in pool.ipam if config.gateway),
+        mac=mac_address(pool.segment, addresses[0]),
         mtu=pool.mtu,
         internal=network.internal,
     )

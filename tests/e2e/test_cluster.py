@@ -65,6 +65,9 @@ def test_a_service_gets_addresses_of_the_racks_it_landed_in(docker: Docker, lan:
     here = next(task for task in tasks if racks[task["NodeID"]] == "r1")
     there = next(task for task in tasks if racks[task["NodeID"]] == "r2")
     namespace = f"/proc/{here['Status']['ContainerStatus']['PID']}/ns/net"
+    command = ["nsenter", f"--net={namespace}", "ip", "-o", "link", "show", "eth0"]
+    link = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"link/ether {network['Containers'][here['ID']]['MacAddress']} " in link
     assert http_status(namespace, addresses_of(there)[0]) == "200"
     assert http_status(f"/run/netns/{cluster.lan.outside}", addresses_of(here)[0]) == "200"
 

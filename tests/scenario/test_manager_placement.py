@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import trio
 
+from beeyard.core.mac_address import mac_address
 from beeyard.core.model import AddressGrant, Network, Node
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.control.network import remove_network
@@ -59,6 +60,7 @@ async def test_tasks_get_an_address_of_their_nodes_rack(autojump_clock: object) 
             assert isinstance(grant, AddressGrant)
             assert grant.pool_name == ("lan-r2" if task.node_id == "n3" else "lan-r1")
             assert grant.gateways == ("10.77.0.1",)
+            assert grant.mac == mac_address(grant.segment, grant.addresses[0])
             assert (grant.network_id, grant.network_name, grant.parent) == ("lan", "lan", "eth0")
         assert sorted(t.node_id for t in tasks) == ["n1", "n1", "n2", "n2", "n3", "n3"]
         world.check_books()

@@ -4,7 +4,8 @@ Run inside the outside's namespace: `python -m tests.support.arp_watch INTERFACE
 address of the ranges in turn, some hundred a second, until its standard input closes; then prints one JSON object:
 {"rounds": n, "conflicts": [[address, mac, mac, seconds], ...], "seen": {address: [mac, ...]}}.
 
-A conflict is two hardware addresses answering *the same question*: an address that moved from one task to the next is none.
+A conflict is two answers to *the same question*: an address that moved from one task to the next is none. Answers are
+counted, not hardware addresses: those follow from the IP address, so two machines that have it would answer with the same one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def question(own_mac: bytes, own_address: bytes, asked: bytes) -> bytes:
     return header + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + own_mac + own_address + b"\0" * 6 + asked
 
 
-def answers(watcher: socket.socket, asked: bytes, wait_s: float) -> set[str]:
-    """Who says within `wait_s` that it has the address."""
-    macs = set()
+def answers(watcher: socket.socket, asked: bytes, wait_s: float) -> list[str]:
+    """Who says within `wait_s` that it has the address, once for each answer."""
+    macs = []
     until = time.monotonic() + wait_s
     while (left := until - time.monotonic()) > 0:
         if not select.select([watcher], [], [], left)[0]:
@@ -38,7 +39,7 @@ def answers(watcher: socket.socket, asked: bytes, wait_s: float) -> set[str]:
         frame = watcher.recv(2048)
         operation, sender_mac, sender = struct.unpack("!H6s4s", frame[20:32])
         if operation == 2 and sender == asked:
-            macs.add(sender_mac.hex(":"))
+            macs.append(sender_mac.hex(":"))
     return macs
 
 
