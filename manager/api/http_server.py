@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import h11
+import msgspec
 import structlog
 import trio
 
@@ -108,8 +109,7 @@ class _HttpSession:
         """Answer in Docker's form, if nothing was said yet, and read on for a moment."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        text = refused.reason.replace("\\", "\\\\").replace('"', '\\"')
-        body = f'{{"message":"{text}"}}\n'.encode()
+        body = msgspec.json.encode({"message": refused.reason}) + b"\n"
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

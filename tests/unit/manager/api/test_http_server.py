@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from beeyard.manager.api.http_server import HttpLimits, HttpServer, Receive, Scope, Send
+from beeyard.manager.api.http_server import HttpLimits, HttpServer, Receive, Scope, Send, _HttpSession, _Refused
 from beeyard.runtime.host import Connection
 from tests.support.http_client import HttpClient
 
@@ -129,6 +129,18 @@ async def test_garbage_gets_a_400_and_the_connection_ends(raw: bytes, autojump_c
             heard += data
         assert heard.startswith(b"HTTP/1.1 400")
         assert b'{"message":"not a valid HTTP request' in heard
+
+
+async def test_a_refusal_is_json_whatever_its_reason_quotes() -> None:
+    """Reasons come from the parser and may repeat what a client sent."""
+    reason = 'not "valid" \\ : \x00\n\x1b'
+    ours, theirs = trio.testing.memory_stream_pair()
+    session = _HttpSession(echo, Connection(stream=theirs, remote="unix:"), LIMITS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.refuse, _Refused(400, reason))
+        reply = await HttpClient(ours).reply()
+        await ours.aclose()
+    assert (reply.status, reply.message) == (400, reason)
 
 
 async def test_a_header_without_end_is_refused() -> None:
