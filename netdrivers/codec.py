@@ -90,16 +90,6 @@ def create_macvlan(
     return _link(nl.RTM_NEWLINK, _CREATE, index, 0, 0, attributes)
 
 
-def deafen_macvlan(index: int) -> bytes:
-    """Let a macvlan link receive from listed senders only, and list none: from then on it hears nobody.
-
-    It takes effect at once, where taking the link down waits 16 ms for an RCU grace period with everybody else's
-    network changes locked out.
-    """
-    mode = nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["source"])
-    return _link(nl.RTM_NEWLINK, _ACK, index, 0, 0, _kind("macvlan", mode))
-
-
 def doomed_macvlan(parent: int) -> bytes:
     """A creation that always fails, after the kernel has looked whether a macvlan link could sit on the parent.
 
@@ -139,11 +129,6 @@ def add_address(index: int, ip: Address, prefix_length: int) -> bytes:
     """
     flags = nl.u32(nl.IFA_FLAGS, nl.IFA_F_NODAD) if ip.version == 6 else b""
     return _address(nl.RTM_NEWADDR, _CREATE, index, ip, prefix_length, flags)
-
-
-def delete_address(address: AddressInfo) -> bytes:
-    """Take an address from its link."""
-    return _address(nl.RTM_DELADDR, _ACK, address.index, address.ip, address.prefix_length, b"")
 
 
 def dump_addresses() -> bytes:

@@ -7,10 +7,7 @@ answers on the LAN unless the whole attachment worked. Whatever fails after the 
 under cancellation. The order is: the namespace is told not to listen to router advertisements (they would bring
 addresses that nobody granted); the link; its addresses; up; default routes; announcement.
 
-*Detach* makes every link of the namespace deaf and takes its addresses away, which takes effect at once. It does not set
-macvlan links down: that waits 16 ms per link for an RCU grace period while all network changes of the host are locked
-out, and a hundred tasks that stop together would take seconds. The links go away with their namespace, which the kernel
-does in one batch and on its own time.
+*Detach* makes every link of the namespace deaf and takes its addresses away, see `runtime.silence`.
 
 *Names of links*: the parent is the host's interface, the link is the task's. An error names the one it is about.
 """
@@ -31,6 +28,7 @@ from beeyard.core.model import AddressGrant
 from beeyard.netdrivers import codec, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.inventory import host_links
+from beeyard.runtime import silence
 from beeyard.runtime.host import Netlink, RequestRefused
 from beeyard.runtime.netlink_format import mac_bytes
 
@@ -98,11 +96,7 @@ async def detach(netlink: Netlink, netns: str) -> None:
     """
     try:
         async with netlink.netns_fd(netns):
-            links = codec.read_links(await netlink.request(codec.dump_links(), netns))
-            addresses = codec.read_addresses(await netlink.request(codec.dump_addresses(), netns))
-            for link in links:
-                if not link.loopback:
-                    await _silence(netlink, netns, link, [a for a in addresses if a.index == link.index])
+            await _silence(netlink, netns)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -218,20 +212,17 @@ async def _delete(netlink: Netlink, netns: str, index: int) -> None:
         await netlink.request(codec.delete_link(index), netns)
 
 
-async def _silence(netlink: Netlink, netns: str, link: codec.LinkInfo, addresses: list[codec.AddressInfo]) -> None:
-    """Make one link deaf, then take its addresses, so that nothing answers from the first step on."""
-    first = codec.deafen_macvlan(link.index) if link.kind == "macvlan" else codec.set_link_up(link.index, up=False)
-    requests = [first]
-    requests += [codec.delete_address(address) for address in addresses]
-    while requests:
-        try:
-            await netlink.request(b"".join(requests), netns)
-            return
-        except RequestRefused as error:
-            # Gone meanwhile, or taken away with an address of the same subnet: what was wanted.
-            if error.errno not in (errno.ENODEV, errno.EADDRNOTAVAIL):
-                raise
-            requests = requests[error.position + 1 :]
+async def _silence(netlink: Netlink, netns: str) -> None:
+    conversation = silence.conversation()
+    with contextlib.suppress(StopIteration):  # all is said
+        message = next(conversation)
+        while True:
+            try:
+                replies = await netlink.request(message, netns)
+            except RequestRefused as error:
+                message = conversation.throw(error)
+            else:
+                message = conversation.send(replies)
 
 
 def _number(interface: str) -> int:

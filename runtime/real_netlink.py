@@ -5,7 +5,7 @@ Theory of operation
 The kernel answers a netlink request while it is being sent, so a request is one `send` and one or two `recv`s that find
 their data waiting; nothing is handed to a thread on that way (a hand-over costs 160 µs, a request 15–200). What a request
 can wait for is the lock that serialises all network changes of the host: some 16 ms for each link that somebody deletes or
-takes down, which is why `runtime.real_silence` exists.
+takes down, which is why nobody does: see `runtime.silence`.
 
 A socket belongs for ever to the namespace in which it was opened. To open one in a task's namespace the trio thread enters
 it for some 0.1 ms, in which nothing is awaited and no KeyboardInterrupt is raised; could it not return, the process would

@@ -155,36 +155,18 @@ def set_title(*words: str) -> None:
     _call("prctl", ctypes.c_int(_PR_SET_NAME), ctypes.c_char_p(name), *(ctypes.c_ulong(0),) * 3)
 
 
-def _set_link_flag(control: socket.socket, name: str, *, up: bool) -> None:
-    request = struct.pack("16sH14x", name.encode(), 0)
-    (flags,) = struct.unpack("16xH14x", fcntl.ioctl(control, _SIOCGIFFLAGS, request))
-    flags = flags | _IFF_UP if up else flags & ~_IFF_UP
-    fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), flags))
-
-
 def own_network() -> None:
     """Give this process a network namespace with loopback up."""
     unshare(CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        _set_link_flag(control, "lo", up=True)
+        loopback = struct.pack("16s", b"lo")
+        (flags,) = struct.unpack_from("H", fcntl.ioctl(control, _SIOCGIFFLAGS, loopback + bytes(16)), 16)
+        fcntl.ioctl(control, _SIOCSIFFLAGS, loopback + struct.pack("H14x", flags | _IFF_UP))
     # As Docker does: in a network of its own a task may use any port, and ping, without privileges.
     for name, value in (("ip_unprivileged_port_start", b"0"), ("ping_group_range", b"0 2147483647")):
         fd = os.open(f"/proc/sys/net/ipv4/{name}", os.O_WRONLY | os.O_CLOEXEC)
         os.write(fd, value)
         os.close(fd)
-
-
-def links_down() -> None:
-    """Take every link but lo down in this process's network namespace. One that just went away is fine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for _, name in socket.if_nameindex():
-            if name == "lo":
-                continue
-            try:
-                _set_link_flag(control, name, up=False)
-            except OSError as error:
-                if name in (present for _, present in socket.if_nameindex()):
-                    raise OSError(error.errno, f"cannot take link {name} down: {error.strerror}") from error
 
 
 __all__ = [
@@ -205,7 +187,6 @@ __all__ = [
     "bound_capabilities",
     "enter_namespace",
     "last_capability",
-    "links_down",
     "mount",
     "own_network",
     "set_capabilities",

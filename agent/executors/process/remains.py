@@ -14,6 +14,7 @@ import time
 
 from beeyard.agent.executors.process import cgroups, kernel
 from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Places, load_exit, save_exit
+from beeyard.runtime.real_silence import silence_links
 
 # 5 s: killed processes end within milliseconds; one that waits for a dead disk does not end at all.
 DEATH_S = 5.0
@@ -149,7 +150,7 @@ def remove(places: Places, task_id: str, cgroup: cgroups.TaskCgroup) -> None:
 def take_links_down(netns: int) -> None:
     """Take the links of a namespace down whose shim cannot. Moves this process there."""
     kernel.enter_namespace(netns, kernel.CLONE_NEWNET)
-    kernel.links_down()
+    silence_links()
 
 
 def _names(directory: str) -> list[str]:

@@ -38,6 +38,7 @@ from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, O
 from beeyard.agent.executors.process.peer import Peer
 from beeyard.agent.executors.process.program import Program
 from beeyard.core.errors import ExecutorError
+from beeyard.runtime.real_silence import silence_links
 from beeyard.runtime.stop_signal import signal_number
 
 
@@ -229,7 +230,7 @@ class Shim:
     def links_down(self) -> None:
         """Every link of the task's own namespace goes down."""
         if self.order.own_netns:
-            kernel.links_down()
+            silence_links()
 
     def _lease_lapsed(self) -> None:
         os.read(self._lease.fd, 8)

@@ -9,6 +9,7 @@ import pytest
 from beeyard.core.model import Link
 from beeyard.netdrivers import attach, codec, detach
 from beeyard.runtime import netlink_format as nl
+from beeyard.runtime import silence
 from beeyard.runtime.fake_kernel import FakeKernel, LiveAddress
 from beeyard.runtime.host import RequestRefused
 from tests.support.grants import a_grant
@@ -53,7 +54,11 @@ async def test_live_addresses_loses_a_task_whose_links_are_down_dropped_or_silen
 async def test_detach_is_felt_before_its_addresses_are_gone():
     """A link in a mode that hears nobody is not live, although it is up and has its address."""
     kernel, netns = await a_kernel_with_a_task()
-    await kernel.request(codec.deafen_macvlan(kernel.links_of(netns)[1].index), netns)
+    conversation = silence.conversation()
+    links = await kernel.request(next(conversation), netns)
+    addresses = await kernel.request(conversation.send(links), netns)
+    first, *_ = nl.split(conversation.send(addresses))
+    await kernel.request(nl.message(first.type, first.flags, first.payload), netns)
     assert kernel.links_of(netns)[1].addresses != []
     assert kernel.live_addresses() == []
 
