@@ -19,8 +19,10 @@ A session that lasted for `GOOD_SESSION_S` forgives all failures.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
 import structlog
 import trio
 
@@ -169,6 +171,7 @@ class Session:
         self._outbox, self._outgoing = trio.open_memory_channel[FromAgent](OUTBOX_MESSAGES)
         self._beaten: dict[int, float] = {}  # heartbeat number → when it was sent, until it is confirmed
         self._resync_asked = False
+        self._parts: list[Assignments] = []  # of a set whose last part has not come
         self._nursery: trio.Nursery
 
     async def run(self) -> None:
@@ -220,7 +223,12 @@ class Session:
             case _:
                 raise RemoteProtocolError(f"a {type(message).__name__} has no place in a session")
 
-    async def _assign(self, assignments: Assignments) -> None:
+    async def _assign(self, part: Assignments) -> None:
+        self._parts.append(part)
+        if part.more:
+            return
+        parts, self._parts = self._parts, []
+        assignments = joined(parts)
         if self._workload.apply(assignments):
             self._resync_asked = False
             self._nursery.start_soon(self._workload.renew_leases)
@@ -277,6 +285,24 @@ class Session:
             await trio.sleep(min(due_in_s, RENEWAL_LOOK_S))
 
 
+def joined(parts: Sequence[Assignments]) -> Assignments:
+    """A set made whole from all of its parts.
+
+    Raises:
+        RemoteProtocolError: they are not of one set.
+    """
+    last = parts[-1]
+    if any(
+        (p.complete, p.applies_to, p.results_in) != (last.complete, last.applies_to, last.results_in) for p in parts
+    ):
+        raise RemoteProtocolError("the manager mixed the parts of two sets of assignments")
+    return msgspec.structs.replace(
+        last,
+        tasks=tuple(task for part in parts for task in part.tasks),
+        removed=tuple(task_id for part in parts for task_id in part.removed),
+    )
+
+
 def refusal(message: Refused) -> PeerError:
     """The error that a refusal is."""
     if message.removed:
@@ -300,4 +326,4 @@ def _first(group: BaseExceptionGroup[E]) -> E:
     return leaf  # type: ignore[return-value]  # the leaves of a group of E are Es
 
 
-__all__ = ["Connector", "Equipment", "Removed", "Session", "back_off", "refusal"]
+__all__ = ["Connector", "Equipment", "Removed", "Session", "back_off", "joined", "refusal"]

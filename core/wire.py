@@ -13,6 +13,11 @@ A *session* needs a certificate of the cluster's CA whose OU is a role and whose
 `Hello`; the manager answers `Welcome`, then one complete `Assignments`, then incremental ones. Each set names the set it
 applies to; an agent that sees a gap sends `Resync` and gets a complete one. A node has one session: a newer one ends it.
 
+A set of any size goes in *parts*: frames of about 1 MiB, all with the same three numbers and all but the last with `more`.
+Other messages may come between them, parts of another set may not. The agent collects them and applies the set as one when
+the last has come, so it never believes that a task is gone which is only named further on; a connection that breaks before
+that leaves the agent with the set it had. What a single task needs must fit one frame; one that does not is never sent.
+
 *Statuses* go up in `StatusReport`s with rising numbers; the manager answers `StatusAck` once they are durable, and until
 then the agent keeps them. *Heartbeats* are one-way. A *lease* is how long a shim keeps a link up without word from the
 manager: `LeaseRenewed` names the heartbeat that the manager has counted from, and the agent counts from the moment it
@@ -27,7 +32,7 @@ from beeyard.core.model import AnyGrant, NodeDescription, TaskSpec, TaskStatus
 from beeyard.core.states import TaskState
 
 PROTOCOL_VERSION = 1
-# 16 MiB: a complete set of 10,000 assignments is about 5 MB; anything near this is garbage or an attack.
+# 16 MiB: sets of assignments go in parts of 1 MiB and one task is at most half of it; anything near this is an attack.
 FRAME_BYTES_MAX = 16 << 20
 
 
@@ -124,7 +129,7 @@ class AssignedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_li
     service_labels: dict[str, str] = {}
 
 
-class Assignments(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="assignments/1"):
+class Assignments(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="assignments/2"):
     """Manager → agent: what this node must run. A complete set removes every task that it does not name."""
 
     complete: bool
@@ -132,6 +137,7 @@ class Assignments(_Message, frozen=True, kw_only=True, gc=False, array_like=True
     results_in: int
     tasks: tuple[AssignedTask, ...] = ()
     removed: tuple[str, ...] = ()  # task ids
+    more: bool = False  # this is a part of the set, and not the last
 
 
 class Resync(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="resync/1"):

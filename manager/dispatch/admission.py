@@ -89,29 +89,42 @@ def description_fault(description: NodeDescription) -> str:
     return ""
 
 
-def register(tx: Transaction, connection: Connection, peer: PeerCertificate, hello: Hello) -> Refused | None:
-    """Store that a node is READY and what its host is like. The certificate that it showed is now the one in force."""
+def register(
+    tx: Transaction, connection: Connection, peer: PeerCertificate, hello: Hello, *, ready: bool
+) -> Refused | None:
+    """Store that a node is READY and what its host is like. The certificate that it showed is now the one in force.
+
+    Not `ready`: its state stays as it is until `make_ready`.
+    """
     node = tx.get(Node, peer.node_id)
     refused = check_certificate(node, peer, tx.now_s)
     if refused is not None or node is None:
         return refused
     status = node.status
     address = _ip_of(connection.remote)
-    if status.state is not NodeState.READY or status.address != address:
+    if ready and (status.state is not NodeState.READY or status.address != address):
         status = NodeStatus(state=NodeState.READY, address=address, since_s=tx.now_s)
     renewed = node.renewed_serials
     if peer.serial in renewed:
         renewed = renewed[renewed.index(peer.serial) + 1 :]
-    ready = msgspec.structs.replace(
+    registered = msgspec.structs.replace(
         node,
         status=status,
         description=hello.description,
         certificate_serial=peer.serial,
         renewed_serials=renewed,
     )
-    if ready != node:
-        tx.update(ready)
+    if registered != node:
+        tx.update(registered)
     return None
+
+
+def make_ready(tx: Transaction, node_id: str) -> None:
+    """Store that a node is READY after all."""
+    node = tx.get(Node, node_id)
+    if node is not None and node.status.state is not NodeState.READY:
+        status = msgspec.structs.replace(node.status, state=NodeState.READY, message="", since_s=tx.now_s)
+        tx.update(msgspec.structs.replace(node, status=status))
 
 
 def _ip_of(remote: str) -> str:

@@ -12,7 +12,8 @@ import structlog
 import trio
 
 from beeyard.core.errors import DiskError, PeerError
-from beeyard.core.model import Task
+from beeyard.core.model import Task, TaskStatus
+from beeyard.core.states import TaskState
 from beeyard.core.wire import (
     DescriptionChanged,
     FromAgent,
@@ -32,9 +33,10 @@ from beeyard.manager.dispatch.admission import (
     check_certificate,
     check_hello,
     description_fault,
+    make_ready,
     register,
 )
-from beeyard.manager.dispatch.assignments import AssignmentBook, is_news
+from beeyard.manager.dispatch.assignments import TASK_BYTES_MAX, AssignmentBook, is_news
 from beeyard.manager.dispatch.entrance import Entrance, Visitor, disk_refusal
 from beeyard.manager.dispatch.liveness import MISSED_PERIODS, Liveness
 from beeyard.manager.dispatch.session import Session
@@ -142,14 +144,16 @@ class Dispatcher:
         if refused := self._check(peer, hello):
             await visitor.refuse(refused)
             return
-        session = Session(peer.node_id, self._host.new_id(), visitor.frames, AssignmentBook(self._store, peer.node_id))
+        book = AssignmentBook(self._store, peer.node_id, self._too_large)
+        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book)
         self._replace(session)
         try:
             if refused := await self._open(session, visitor.connection, peer, hello):
                 await visitor.refuse(refused)
                 return
             log.info("session opened", node=session.node_id, session=session.session_id)
-            await session.run(self._welcome(session), self._handle)
+            self._liveness.opened(session.node_id, trio.current_time())
+            await session.run(self._welcome(session), self._handle, self._taken)
         finally:
             if self._sessions.get(session.node_id) is session:
                 del self._sessions[session.node_id]
@@ -177,7 +181,8 @@ class Dispatcher:
     ) -> Refused | None:
         """Make the node READY in the store; the reason why not, if so."""
         try:
-            refused = await self._store.commit(lambda tx: register(tx, connection, peer, hello))
+            ready = not self._liveness.is_unserved(session.node_id, trio.current_time())
+            refused = await self._store.commit(lambda tx: register(tx, connection, peer, hello, ready=ready))
         except DiskError as error:
             return disk_refusal(error)
         return refused or session.refused
@@ -190,6 +195,23 @@ class Dispatcher:
             heartbeat_s=period_s * (1.0 - self._host.rng.uniform(0.0, HEARTBEAT_SPREAD)),
             manager_addresses=self._advertised,
         )
+
+    async def _taken(self, session: Session) -> None:
+        """The agent took a part of what its node must run."""
+        now_s = trio.current_time()
+        was_unserved = self._liveness.is_unserved(session.node_id, now_s)
+        self._liveness.took(session.node_id, now_s, served=session.served)
+        if was_unserved:
+            try:
+                await self._store.commit(lambda tx: make_ready(tx, session.node_id))
+            except DiskError as error:
+                session.end(disk_refusal(error))
+
+    def _too_large(self, task_id: str, n_bytes: int) -> None:
+        """No agent can ever be told of this task."""
+        err = f"it takes {n_bytes} bytes to tell a node of this task, more than the {TASK_BYTES_MAX} that are possible"
+        log.error("a task is too large to be sent", task=task_id, bytes=n_bytes)
+        self._statuses.reject(task_id, TaskStatus(state=TaskState.REJECTED, err=err, at_s=self._host.wall_now_s()))
 
     async def _handle(self, session: Session, message: FromAgent) -> None:
         now_s = trio.current_time()
@@ -246,7 +268,8 @@ class Dispatcher:
     def _went_down(self, node_id: str) -> None:
         silence_s = MISSED_PERIODS * self._liveness.period_s
         if session := self._sessions.get(node_id):
-            session.end(Refused(reason=f"no heartbeat of node {node_id} for {silence_s:g} s", retry=True))
+            what = "no heartbeat of node" if session.served else "none of its assignments was taken by node"
+            session.end(Refused(reason=f"{what} {node_id} for {silence_s:g} s", retry=True))
 
 
 def _advertised(address: str) -> tuple[str, ...]:

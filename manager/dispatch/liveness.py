@@ -2,7 +2,9 @@
 
 Theory of operation
 -------------------
-Every message of a node counts as word from it. A node that is silent for three heartbeat periods is down. Three rules
+Every message of a node counts as word from it. A node that is silent for three heartbeat periods is down. So is one that
+speaks but for so long has taken nothing of what it must run, session after session (a path that loses large packets):
+its tasks can neither be started nor stopped. Three rules
 keep a manager that is itself in trouble from declaring its whole cluster dead:
 
 * *Restart*: a manager that has just started has heard of nobody. It gives all nodes six periods to come back.
@@ -23,6 +25,7 @@ No I/O here: times are seconds of trio's clock, given by the caller.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from beeyard.core.model import Node
@@ -37,6 +40,7 @@ SUSPECT_PERIODS = 1.8
 CLOCK_GAP_S = 3.0
 
 HEARTBEAT_FAILURE = "heartbeat failure"
+UNSERVED = "it is heard, but does not take what it must run: its connection loses large packets or is far too slow"
 MASS_HEARTBEAT_FAILURE = "heartbeat failure, together with more than half of the nodes"
 
 # States in which a node is believed to be alive. UNKNOWN: it was READY when the manager was restarted.
@@ -51,6 +55,8 @@ class Liveness:
         self._started_s = now_s
         self._grace_until_s = now_s + GRACE_PERIODS * period_s
         self._heard_s: dict[str, float] = {}
+        # Since when nodes have not been told what they must run although they have sessions.
+        self._unserved_s: dict[str, float] = {}
         # When nodes were found to have failed, kept for as long as another failure counts as "at once".
         self._failed_s: dict[str, float] = {}
         # The nodes of the mass failure that lasts, empty when there is none. A dict for its order.
@@ -64,11 +70,28 @@ class Liveness:
 
     def heard(self, node_id: str, now_s: float) -> None:
         """Note word from a node."""
+        if now_s - self._heard_s.get(node_id, now_s) >= MISSED_PERIODS * self.period_s:
+            self._unserved_s.pop(node_id, None)  # It was away: what an earlier session met says nothing any more.
         self._heard_s[node_id] = now_s
+
+    def opened(self, node_id: str, now_s: float) -> None:
+        """A session begins; whether the node can be told what it must run is not known yet."""
+        self._unserved_s.setdefault(node_id, now_s)
+
+    def took(self, node_id: str, now_s: float, *, served: bool) -> None:
+        """The node took a part of what it must run; `served`: it has all of it."""
+        if served:
+            self._unserved_s.pop(node_id, None)
+        else:
+            self._unserved_s[node_id] = now_s
+
+    def is_unserved(self, node_id: str, now_s: float) -> bool:
+        """Whether the node speaks, but has for three periods taken nothing of what it must run."""
+        return now_s - self._unserved_s.get(node_id, now_s) >= MISSED_PERIODS * self.period_s
 
     def forget(self, node_id: str) -> None:
         """A node was removed from the cluster. Idempotent."""
-        for table in (self._heard_s, self._failed_s, self._mass):
+        for table in (self._heard_s, self._unserved_s, self._failed_s, self._mass):
             table.pop(node_id, None)
 
     def last_contact_s(self, node_id: str) -> float:
@@ -76,7 +99,7 @@ class Liveness:
         return self._heard_s.get(node_id, self._started_s)
 
     def is_silent(self, node_id: str, now_s: float) -> bool:
-        """Whether the node has missed three heartbeats and no grace lasts."""
+        """Whether the node has missed three heartbeats, or is unserved for so long, and no grace lasts."""
         return now_s >= self._grace_until_s and self._silence_periods(node_id, now_s) >= MISSED_PERIODS
 
     def clock_gap(self, now_s: float) -> None:
@@ -106,9 +129,11 @@ class Liveness:
             if node.status.message == MASS_HEARTBEAT_FAILURE and node.id not in self._mass
         ]
 
-    def down_message(self, node_id: str) -> str:
+    def down_message(self, node_id: str, now_s: float) -> str:
         """What the status of a node that is marked down says."""
-        return MASS_HEARTBEAT_FAILURE if node_id in self._mass else HEARTBEAT_FAILURE
+        if node_id in self._mass:
+            return MASS_HEARTBEAT_FAILURE
+        return UNSERVED if self.is_unserved(node_id, now_s) else HEARTBEAT_FAILURE
 
     def mass_failure(self, nodes: Mapping[str, Node], now_s: float) -> str:
         """Why tasks of nodes that are down must not be replaced now, as a sentence; "" when they may."""
@@ -143,7 +168,8 @@ class Liveness:
         return node.id in self._failed_s
 
     def _silence_periods(self, node_id: str, now_s: float) -> float:
-        return (now_s - self.last_contact_s(node_id)) / self.period_s
+        since_s = min(self.last_contact_s(node_id), self._unserved_s.get(node_id, math.inf))
+        return (now_s - since_s) / self.period_s
 
 
 def _is_mass(failing: int, total: int) -> bool:

@@ -53,6 +53,7 @@ class Session:
         self._heartbeat_s: float | None = None
         self._renewed_s: float | None = None  # when the heartbeat came that leases are counted from
         self._renewal_due = False
+        self.served = False  # whether all of the first set, the complete one, was written
 
     @property
     def ended(self) -> bool:
@@ -112,19 +113,25 @@ class Session:
 
     # --- the conversation ---
 
-    async def run(self, welcome: Welcome, handle: Callable[[Session, FromAgent], Awaitable[None]]) -> None:
+    async def run(
+        self,
+        welcome: Welcome,
+        handle: Callable[[Session, FromAgent], Awaitable[None]],
+        taken: Callable[[Session], Awaitable[None]],
+    ) -> None:
         """Converse until one side ends it.
 
         Args:
             welcome: opens the session.
             handle: called for each message, one at a time; the next is read when it has returned.
+            taken: called after each part of the first set that was written, the last time with `served`.
 
         Raises:
             trio.BrokenResourceError: the connection broke (in an exception group).
         """
         with self._scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, welcome)
+                nursery.start_soon(self._write, welcome, taken)
                 await self._read(handle)
                 self._scope.cancel()
 
@@ -138,10 +145,15 @@ class Session:
             self.end(Refused(reason=str(error), retry=True))
             await trio.sleep_forever()  # until the writer has told
 
-    async def _write(self, welcome: Welcome) -> None:
+    async def _write(self, welcome: Welcome, taken: Callable[[Session], Awaitable[None]]) -> None:
         first = self._book.take()
         await self._send([welcome] if first is None else [welcome, first])
         while True:
+            if self._book.unfinished:
+                self._speak_at(-math.inf)
+            if not self.served and not self.ended:
+                self.served = not self._book.unfinished
+                await taken(self)
             with trio.CancelScope(deadline=self._due_s) as self._waiting:
                 await trio.sleep_forever()
             self._due_s = math.inf

@@ -71,6 +71,13 @@ class StatusCollector:
         self._acks[session] = max(report.number, self._acks.get(session, 0))
         self._wake.set()
 
+    def reject(self, task_id: str, status: TaskStatus) -> None:
+        """Take a status that this manager itself gives to a task of which no agent can be told."""
+        task = self._store.tasks.get(task_id)
+        if task is not None and not task.status.state.is_terminal:
+            self._pending[task_id] = status
+            self._wake.set()
+
     def submit_description(self, session: Session, description: NodeDescription) -> None:
         """Take what a host has become."""
         self._descriptions[session.node_id] = description

@@ -84,7 +84,7 @@ def _write(
     for node in (tx.get(Node, seen.id) for seen in failed):
         # Who was heard of while this commit waited in the queue is not down.
         if node is not None and node.status.state in LIVE_STATES and liveness.is_silent(node.id, now_s):
-            _set_state(tx, node, NodeState.DOWN, liveness.down_message(node.id))
+            _set_state(tx, node, NodeState.DOWN, liveness.down_message(node.id, now_s))
             down.append(node)
     for node in (tx.get(Node, seen.id) for seen in settled):
         if node is not None and node.status.state is NodeState.DOWN:

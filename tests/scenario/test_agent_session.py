@@ -11,6 +11,7 @@ from beeyard.core.errors import PeerRefused
 from beeyard.core.model import Link
 from beeyard.core.states import TaskState
 from beeyard.core.wire import (
+    Assignments,
     DescriptionChanged,
     Heartbeat,
     Hello,
@@ -190,6 +191,53 @@ async def test_a_gap_between_sets_is_answered_by_a_request_for_a_complete_one(ma
         await manager.until_state("t1", TaskState.SHUTDOWN)
         await manager.assign(an_assigned("t4", slot=4))
         await manager.until_state("t4", TaskState.RUNNING)
+
+
+def a_part(*names: str, more: bool, number: int = 2) -> Assignments:
+    tasks = tuple(an_assigned(name, slot=int(name[1:])) for name in names)
+    return Assignments(complete=True, applies_to=0, results_in=number, tasks=tasks, more=more)
+
+
+async def test_a_set_in_parts_is_applied_as_one_when_its_last_part_has_come(machine, autojump_clock):
+    """What only a later part names is not stopped by an earlier one."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1), an_assigned("t2", slot=2)])
+        await manager.until_state("t2", TaskState.RUNNING)
+        await manager.say(a_part("t3", more=True), a_part("t4", more=True))
+        await trio.sleep(5)
+        assert machine.tasks.started == ["t1", "t2"]
+        await manager.say(a_part("t1", more=False))
+        await manager.until_state("t2", TaskState.SHUTDOWN)
+        await manager.until_state("t4", TaskState.RUNNING)
+        assert machine.tasks.started == ["t1", "t3", "t4"]
+
+
+async def test_parts_of_a_broken_connection_are_forgotten(machine, autojump_clock):
+    """The node stays as it is, and the next session's set is made of its own parts alone."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        await manager.say(a_part("t2", more=True))
+        await trio.sleep(1)
+        await manager.hang_up()
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1)])
+        await trio.sleep(5)
+        assert machine.tasks.started == ["t1"]
+        assert manager.status("t1").state is TaskState.RUNNING
+
+
+async def test_parts_of_two_sets_that_are_mixed_end_the_session(machine, autojump_clock):
+    """Nobody can say what such a set means, so nothing of it is applied."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        await manager.say(a_part("t2", more=True), a_part("t3", more=False, number=3))
+        await manager.until(lambda: manager.closed)
+        assert machine.tasks.started == ["t1"]
 
 
 async def test_an_incremental_set_touches_only_what_it_names(machine, autojump_clock):

@@ -5,7 +5,8 @@ import trio
 
 from beeyard.core.model import Node, NodeSpec
 from beeyard.core.states import Availability, NodeState
-from beeyard.core.wire import Heartbeat, Refused
+from beeyard.core.wire import Assignments, Heartbeat, Refused, Welcome
+from beeyard.manager.dispatch.liveness import UNSERVED
 from beeyard.runtime.host import PeerCertificate
 from tests.support.dispatch_world import Agent, DispatchWorld, a_dispatch_world
 from tests.support.memory_database import MemoryDatabase
@@ -290,3 +291,27 @@ async def test_node_that_speaks_while_its_fall_waits_for_the_disk_does_not_fall(
         assert world.node(other.node_id).spec.name == "x"
         assert world.node(peer.node_id).status.state is NodeState.READY
         assert world.dispatcher.is_connected(peer.node_id)
+
+
+async def test_node_that_speaks_but_takes_no_assignments_is_down_until_it_takes_them(autojump_clock: object) -> None:
+    """Its small messages pass and our large ones do not: nothing can be started or stopped there, session after session."""
+    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
+        peer = await world.join()
+        await trio.sleep(40)
+        for attempt in range(3):
+            agent = await world.say_hello(peer, lockstep=True)
+            nursery.start_soon(agent.beat)
+            await trio.sleep(12)
+            assert world.node(peer.node_id).status.state is (NodeState.READY if attempt == 0 else NodeState.DOWN)
+            await agent.close()
+            await trio.sleep(4)
+        assert world.node(peer.node_id).status.message == UNSERVED
+
+        agent = await world.say_hello(peer, lockstep=True)
+        nursery.start_soon(agent.beat)
+        await agent.hear(Welcome)
+        await agent.hear(Assignments)
+        await trio.sleep(1)
+        assert world.node(peer.node_id).status.state is NodeState.READY
+        assert world.node(peer.node_id).status.message == ""
+        nursery.cancel_scope.cancel()

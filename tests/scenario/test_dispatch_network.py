@@ -7,13 +7,17 @@ import trio
 
 from beeyard.agent import daemon as agent_daemon
 from beeyard.agent.config import AgentConfig
-from beeyard.core.states import NodeState, Role
+from beeyard.core.model import Task, TaskStatus
+from beeyard.core.states import NodeState, Role, TaskState
 from beeyard.manager import ca
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.dispatch import Dispatcher
-from beeyard.manager.store import Store
+from beeyard.manager.dispatch.assignments import TASK_BYTES_MAX
+from beeyard.manager.store import Store, Transaction
 from beeyard.runtime.host import Host
-from beeyard.runtime.sim import SimWorld
+from beeyard.runtime.sim import SimMachine, SimWorld
+from beeyard.runtime.sim_parts import FakeParts
+from tests.support.builders import a_service, a_task, a_task_spec
 
 N_AGENTS = 5
 
@@ -21,8 +25,9 @@ N_AGENTS = 5
 class DispatchCluster:
     """A machine m1 with a store, a CA and a dispatcher, and agents a0, a1, …"""
 
-    def __init__(self, world: SimWorld) -> None:
+    def __init__(self, world: SimWorld, parts: dict[str, FakeParts]) -> None:
         self.world = world
+        self.parts = parts
         self.store: Store
         self.authority: ca.Authority
         self.dispatcher: Dispatcher
@@ -42,6 +47,27 @@ class DispatchCluster:
         config = AgentConfig(state_dir="/var/lib/beeyard/agent", managers=(address,), join_token=token)
         await agent_daemon.run(host, config)
 
+    def node_id(self, name: str) -> str:
+        return next(node.id for node in self.store.nodes.values() if node.description.hostname == name)
+
+    async def assign(self, name: str, *sizes: int) -> None:
+        """Tasks of so many bytes for one node, in one transaction."""
+
+        def build(tx: Transaction) -> None:
+            tx.create(a_service())
+            for slot, n_bytes in enumerate(sizes, start=1):
+                spec = a_task_spec(args=["x" * n_bytes])
+                task = a_task(f"t{slot}", slot=slot, state=TaskState.ASSIGNED, node_id=self.node_id(name), spec=spec)
+                tx.create(task)
+
+        await self.store.commit(build)
+
+    async def until_started(self, name: str, *task_ids: str, timeout_s: float = 30.0) -> None:
+        await self.world.until(lambda: self.parts[name].tasks.started == sorted(task_ids), timeout_s=timeout_s)
+
+    def status(self, task_id: str) -> TaskStatus:
+        return self.store.tasks[task_id].status
+
     def state(self, name: str) -> NodeState:
         by_name = {node.description.hostname: node.status.state for node in self.store.nodes.values()}
         return by_name[name]
@@ -56,8 +82,14 @@ class DispatchCluster:
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[DispatchCluster]:
     """All agents are READY and the grace of the start is over."""
-    async with SimWorld(1, revive_after_s=2.0) as world:
-        cluster = DispatchCluster(world)
+    parts: dict[str, FakeParts] = {}
+
+    def make(machine: SimMachine) -> FakeParts:
+        parts[machine.name] = FakeParts(machine)
+        return parts[machine.name]
+
+    async with SimWorld(1, parts=make, revive_after_s=2.0) as world:
+        cluster = DispatchCluster(world, parts)
         world.start("m1", cluster.manager)
         await trio.sleep(2)
         for number in range(N_AGENTS):
@@ -134,3 +166,38 @@ async def test_manager_that_crashes_or_loses_power_finds_its_nodes_again(autojum
                 await trio.sleep(0.1)
                 assert cluster.count(NodeState.DOWN) == 0
             await cluster.all_ready(10)
+
+
+async def test_node_with_more_assignments_than_fit_a_frame_gets_them_and_their_removal(autojump_clock: object) -> None:
+    """24 MiB of tasks are told at once and again in a new session; it removes what the store does not name, no more."""
+    names = [f"t{number}" for number in range(1, 13)]
+    async with a_cluster() as cluster:
+        await cluster.assign("a0", *[2 << 20] * 12)
+        await cluster.until_started("a0", *names)
+        tasks = dict(cluster.parts["a0"].tasks.by_id)
+
+        cluster.world.crash("a0")
+        await cluster.store.commit(lambda tx: tx.delete(Task, "t12"))
+        cluster.world.restart("a0")
+        await cluster.until_started("a0", *names[:-1])
+        await trio.sleep(30)
+        assert {name: cluster.parts["a0"].tasks.by_id[name] for name in names[:-1]} == {
+            name: tasks[name] for name in names[:-1]
+        }, "nothing was started anew"
+
+        await cluster.store.commit(lambda tx: [tx.delete(Task, name) for name in names[:-1]])
+        await cluster.until_started("a0")
+        assert cluster.count(NodeState.READY) == N_AGENTS
+
+
+async def test_task_too_large_for_a_frame_is_rejected_and_disturbs_nobody(autojump_clock: object) -> None:
+    """Its error says how large it is; the node's other tasks run."""
+    async with a_cluster() as cluster:
+        await cluster.assign("a0", 10, TASK_BYTES_MAX, 10)
+        await cluster.until_started("a0", "t1", "t3")
+        status = cluster.status("t2")
+        assert status.state is TaskState.REJECTED
+        assert status.err.endswith(
+            f" bytes to tell a node of this task, more than the {TASK_BYTES_MAX} that are possible"
+        )
+        assert cluster.count(NodeState.READY) == N_AGENTS

@@ -6,7 +6,7 @@ import pytest
 
 from beeyard.core.model import Node
 from beeyard.core.states import Availability, NodeState
-from beeyard.manager.dispatch.liveness import HEARTBEAT_FAILURE, MASS_HEARTBEAT_FAILURE, Liveness
+from beeyard.manager.dispatch.liveness import HEARTBEAT_FAILURE, MASS_HEARTBEAT_FAILURE, UNSERVED, Liveness
 from tests.support.builders import a_node
 
 PERIOD_S = 5.0
@@ -48,6 +48,43 @@ def test_only_who_was_believed_alive_goes_down(state: NodeState) -> None:
     assert [n.id for n in liveness.judge(nodes, START_S + 31)] == expected
 
 
+def test_node_that_speaks_but_takes_nothing_is_down() -> None:
+    """Whatever it says and however often it opens a session; its leases still count from its last word."""
+    nodes = a_cluster(3)
+    liveness = a_detector(nodes, 5000.0)
+    liveness.opened("n0", 5000.0)
+    for second in range(1, 16):
+        for name in nodes:
+            liveness.heard(name, 5000.0 + second)
+        liveness.opened("n0", 5000.0 + second)
+        assert [n.id for n in liveness.judge(nodes, 5000.0 + second)] == (["n0"] if second == 15 else [])
+    assert liveness.down_message("n0", 5015.0) == UNSERVED
+    assert liveness.last_contact_s("n0") == 5015.0
+
+
+def test_node_that_takes_part_after_part_is_alive_and_has_no_past_once_served() -> None:
+    """A slow connection is one that moves."""
+    nodes = a_cluster(1)
+    liveness = a_detector(nodes, 5000.0)
+    liveness.opened("n0", 5000.0)
+    for second in range(10, 100, 10):
+        liveness.heard("n0", 5000.0 + second)
+        liveness.took("n0", 5000.0 + second, served=second == 90)
+        assert not liveness.judge(nodes, 5000.0 + second + 4)
+    liveness.heard("n0", 5200.0)
+    assert not liveness.judge(nodes, 5200.0)
+
+
+def test_node_that_was_away_is_judged_anew() -> None:
+    """It was cut off while it was being told; that it could not be told then says nothing of now."""
+    nodes = a_cluster(1)
+    liveness = a_detector(nodes, 5000.0)
+    liveness.opened("n0", 5000.0)
+    liveness.heard("n0", 5600.0)
+    liveness.opened("n0", 5600.0)
+    assert not liveness.judge(nodes, 5614.0)
+
+
 def test_grace_after_start_and_gap() -> None:
     """Six periods, counted anew from a gap."""
     nodes = a_cluster(1)
@@ -72,7 +109,7 @@ def test_more_than_half_at_once_is_a_mass_failure(n_nodes: int, n_silent: int, i
     assert len(failed) == n_silent
     assert bool(liveness.mass_failure(nodes, 5015.0)) == is_mass
     message = MASS_HEARTBEAT_FAILURE if is_mass else HEARTBEAT_FAILURE
-    assert {liveness.down_message(node.id) for node in failed} == {message}
+    assert {liveness.down_message(node.id, 5015.0) for node in failed} == {message}
 
 
 def test_nodes_that_will_fail_within_a_period_count_already() -> None:
@@ -100,7 +137,7 @@ def test_suspicion_that_proves_false_ends_it() -> None:
         liveness.heard(name, 5016.0)
     assert liveness.mass_failure(nodes, 5016.0) == ""
     liveness.judge(nodes, 5016.0)
-    assert liveness.down_message("n0") == HEARTBEAT_FAILURE
+    assert liveness.down_message("n0", 5016.0) == HEARTBEAT_FAILURE
 
 
 def test_drained_nodes_do_not_count() -> None:
