@@ -3,7 +3,7 @@
     ./yard bench commit --json FILE
 
 The store is the manager's own: SQLite with synchronous=FULL, below `/var/tmp` (BEEYARD_BENCH_DIR changes that; a file system
-in memory has no fsync to share). What is asserted is a ratio of the same run, which a busy machine changes little.
+in memory has no fsync to share). What is asserted is a ratio of CPU times of one run: a busy machine changes it little.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from beeyard.runtime import real
 N_ALONE = 300
 N_CALLERS, N_EACH = 100, 30
 N_TASKS = 10_000
-# About a third of what was measured on a disk whose fsync takes 0.2 ms; the slower the fsync, the larger it is.
-GROUP_OVER_ALONE_MIN = 3.0
+# Of CPU times: a third of what was measured. Wall times have a ratio too, which depends on the disk and its other users.
+GROUP_OVER_ALONE_MIN = 4.0
 
 SPEC = TaskSpec(image="host", args=("sleep", "infinity"), reservations=Resources(cpu_nano=10**8, memory_bytes=64 << 20))
 
@@ -113,16 +113,17 @@ def test_group_commit(benchmark: Any, directory: str) -> None:
     benchmark.pedantic(run, rounds=3)
     group_wall_s, group_cpu_s = min(group)
     n_group = N_CALLERS * N_EACH
-    ratio = (n_group / group_wall_s) / (N_ALONE / wall_s)
+    cpu_ratio = (cpu_s / N_ALONE) / (group_cpu_s / n_group)
     benchmark.extra_info.update(
         alone_commits_per_s=round(N_ALONE / wall_s),
         alone_cpu_us=round(cpu_s / N_ALONE * 1e6),
         together_commits_per_s=round(n_group / group_wall_s),
         together_cpu_us=round(group_cpu_s / n_group * 1e6),
-        ratio=round(ratio, 1),
+        rate_ratio=round((n_group / group_wall_s) / (N_ALONE / wall_s), 1),
+        cpu_ratio=round(cpu_ratio, 1),
     )
     print(benchmark.extra_info)
-    assert ratio > GROUP_OVER_ALONE_MIN
+    assert cpu_ratio > GROUP_OVER_ALONE_MIN
 
 
 @pytest.mark.parametrize("batch", [100, 1000])

@@ -145,6 +145,7 @@ def test_created_to_running(benchmark: Any, cluster: Cluster) -> None:
     idle_to = cluster.cpu_s()
 
     began_s, before = time.time(), cluster.cpu_s()
+    rss_before = cluster.manager.memory_info().rss
     said: dict[str, Any] = {}
 
     def create_and_wait() -> None:
@@ -162,6 +163,7 @@ def test_created_to_running(benchmark: Any, cluster: Cluster) -> None:
         messages_per_task=round(said["messages"] / N_TASKS, 2),
         manager_idle_cpu_share=round((idle_to[0] - idle_from[0]) / IDLE_S, 3),
         manager_rss_mib=cluster.manager.memory_info().rss >> 20,
+        manager_rss_kib_per_task=round((cluster.manager.memory_info().rss - rss_before) / N_TASKS / 1024, 1),
     )
     print(json.dumps(benchmark.extra_info))
 
