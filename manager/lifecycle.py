@@ -90,7 +90,7 @@ class Lifecycle:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled; started once everything recorded is restored."""
         async with self._store.subscribe("task", "node", "network") as self._changes:
-            self._planner.load(self._host.wall_now_s())
+            self._planner.load()
             async with trio.open_nursery() as self._nursery:
                 self._early = EarlyHooks(self._hooks, self._nursery)
                 self._nursery.start_soon(self._admit_loop)

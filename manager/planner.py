@@ -18,7 +18,7 @@ from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Task
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Blocked, Group
-from beeyard.manager.hooks import Hook, release_grants
+from beeyard.manager.hooks import Hook, release_grants, restore_grants
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.store import Change, View
 
@@ -43,9 +43,10 @@ class Planner:
         # Why demands fit nowhere, "" for those that do, as found in this round; by demand and masked nodes.
         self._reasons: dict[tuple[Demand, tuple[str, ...]], str] = {}
 
-    def load(self, wall_now_s: float) -> None:
-        """Build everything from the store, recorded grants first."""
-        self.ledger.load(self._view, wall_now_s)
+    def load(self) -> None:
+        """Build everything from the store, recorded grants first: nothing new is granted before this returns."""
+        self.ledger.load(self._view)
+        self._restore_grants()
         for node in self._view.nodes.values():
             self.index.set_node(node)
         self._networks_changed()
@@ -94,6 +95,16 @@ class Planner:
         self.room_changed()
         for pool_id, free in self.ledger.free():
             self.index.set_pool_free(pool_id, free)
+
+    def _restore_grants(self) -> None:
+        ended = [task for task in self._view.tasks.values() if task.status.state.is_terminal]
+        for task in self._view.tasks.values():
+            if not task.status.state.is_terminal:
+                restore_grants(self.hooks, task)
+        for task in ended:
+            # Of those that ended just before the manager did, hooks were not told.
+            release_grants(self.hooks, task.grants, used=True)
+            self.ledger.rest(task)
 
     def _node_changed(self, node_id: str, node: Node | None) -> None:
         if node is None:

@@ -2,6 +2,6 @@
 
 from beeyard.manager.hooks.early import EarlyHooks
 from beeyard.manager.hooks.hook import Hook, Stage, Subject, Window
-from beeyard.manager.hooks.run import HookRun, release_grants
+from beeyard.manager.hooks.run import HookRun, release_grants, restore_grants
 
-__all__ = ["EarlyHooks", "Hook", "HookRun", "Stage", "Subject", "Window", "release_grants"]
+__all__ = ["EarlyHooks", "Hook", "HookRun", "Stage", "Subject", "Window", "release_grants", "restore_grants"]

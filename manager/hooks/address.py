@@ -69,6 +69,10 @@ def address_hook(
     def release(grant: AnyGrant, used: bool) -> None:
         ledger.release(grant.id, used=used)
 
+    def restore(task: Task, grant: AnyGrant) -> None:
+        assert isinstance(grant, AddressGrant), f"grant {grant.id} of task {task.id} is none of an address"
+        ledger.restore(task, grant)
+
     return Hook(
         name=NAME,
         window=Window(Stage.SCHEDULED, Stage.ASSIGNED),
@@ -76,6 +80,7 @@ def address_hook(
         applies=applies,
         reserve=reserve,
         release=release,
+        restore=restore,
     )
 
 

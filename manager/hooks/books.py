@@ -2,10 +2,14 @@
 
 Theory of operation
 -------------------
-The book itself is in memory. A new manager builds it before anything is granted: pools, the nodes' own addresses, then
-every recorded grant of a task that has not ended, then the grants of tasks that ended so recently that their addresses still
-rest. After that the store's changes keep it up to date. Times are of the manager's monotonic clock; an ended task's rest is
-counted from when the manager stored its end, so a clock that jumps can only make it longer.
+The book itself is in memory. A new manager builds it before anything is granted: pools and the nodes' own addresses (`load`),
+then every recorded grant of a task that has not ended (`restore`, which the address hook passes on), then what is known of
+tasks that have ended (`rest`). After that the store's changes keep it up to date.
+
+Times are of the manager's monotonic clock. How long ago a task of an earlier life ended only a wall clock could tell, and one
+that jumped forward would cut the rest short; so the addresses of all ended tasks that are still stored rest anew, in full.
+A task that was deleted meanwhile, as those of a removed service are, is not known any more: its rest ends with the manager's
+life.
 """
 
 from __future__ import annotations
@@ -35,38 +39,32 @@ class AddressLedger:
         self._pools: dict[str, list[ResolvedPool]] = {}
         self._known: dict[str, ResolvedPool] = {}  # by pool id
 
-    def load(self, view: View, wall_now_s: float) -> None:
-        """Rebuild from what is stored. Call once, before anything is reserved."""
+    def load(self, view: View) -> None:
+        """Take over networks and nodes from what is stored. Call once, before anything is restored or reserved."""
         self.set_networks(view.networks.values())
         for node in view.nodes.values():
             self.set_node(node)
-        ended: list[Task] = []
-        for task in view.tasks.values():
-            if not task.grants:
-                continue
-            if task.status.state.is_terminal:
-                ended.append(task)
-            else:
-                self._restore(task)
-        for task in ended:
-            age_s = max(0.0, wall_now_s - task.updated_at_s)
-            if age_s < self._cool_down_s:
-                self._rest(task, trio.current_time() - age_s)
 
-    def _rest(self, task: Task, ended_s: float) -> None:
-        """Let an ended task's addresses rest, unless they have rested already and are somebody else's.
+    def restore(self, task: Task, grant: AddressGrant) -> None:
+        """Hold again what a task that has not ended was granted in an earlier life of the manager."""
+        try:
+            self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
+        except ValueError as error:
+            # Two live tasks with one address were stored: no manager does that. Keep the first, say so.
+            log.error("address held twice", task=task.id, reason=str(error))
 
-        Its record may be younger than its end: it was written again when the task's service was removed, for example.
-        """
+    def rest(self, task: Task) -> None:
+        """Let the addresses of a task that ended in an earlier life rest. Call when all that live tasks hold is restored."""
         for grant in task.grants:
             if not isinstance(grant, AddressGrant):
                 continue
             try:
                 self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
             except ValueError as reason:
+                # It has rested already, and is somebody else's now.
                 log.debug("address is in use again", task=task.id, reason=str(reason))
             else:
-                self._book.release(grant.id, ended_s)
+                self._book.release(grant.id, trio.current_time())
 
     def set_networks(self, networks: Iterable[Network]) -> None:
         """Take over all networks as they are now. What is granted stays granted."""
@@ -153,13 +151,3 @@ class AddressLedger:
     def grants(self) -> list[str]:
         """Ids of all grants that hold addresses."""
         return list(self._book.grants())
-
-    def _restore(self, task: Task) -> None:
-        for grant in task.grants:
-            if not isinstance(grant, AddressGrant):
-                continue
-            try:
-                self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
-            except ValueError as error:
-                # Two live tasks with one address were stored: no manager does that. Keep the first, say so.
-                log.error("address held twice", task=task.id, reason=str(error))

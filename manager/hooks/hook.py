@@ -13,6 +13,9 @@ not enter the second before the hook has finished. Order and concurrency follow 
 must talk to somebody to release writes down that it has to, and something else does the talking. A hook that raises
 `HookRefused` says whether it refuses this node or the task anywhere. Any other `ClusterError` refuses the node if there is
 one, else the task; an unexpected error is logged and refuses the task anywhere.
+
+What a hook keeps in memory is gone with the manager. The next one tells each hook what is stored as granted (`restore`)
+before it asks for anything new, and releases once more what ended tasks had.
 """
 
 from __future__ import annotations
@@ -72,6 +75,9 @@ class Hook:
     reserve: Callable[[Task, Node | None], Awaitable[tuple[AnyGrant, ...]]]
     # `used`: the grant was committed, so that an agent may have acted on it.
     release: Callable[[AnyGrant, bool], None]
+    # Takes over a grant of its own that is stored with a task, after the manager was started anew. Called for every task that
+    # has not ended, before anything is reserved. Synchronous, and may not fail.
+    restore: Callable[[Task, AnyGrant], None]
     subject: Subject = Subject.TASK
 
     def __post_init__(self) -> None:

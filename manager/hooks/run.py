@@ -115,6 +115,16 @@ class HookRun:
         return None
 
 
+def restore_grants(hooks: Sequence[Hook], task: Task) -> None:
+    """Tell hooks, after the manager was started anew, what they granted to a task that has not ended."""
+    by_name = {hook.name: hook for hook in hooks}
+    for grant in task.grants:
+        if grant.hook in by_name:
+            by_name[grant.hook].restore(task, grant)
+        else:
+            log.error("grant of an unknown hook", task=task.id, grant=grant.id, hook=grant.hook)
+
+
 def release_grants(hooks: Sequence[Hook], grants: Iterable[AnyGrant], *, used: bool) -> None:
     """Give grants back to the hooks that made them; idempotent, as releases are."""
     by_name = {hook.name: hook for hook in hooks}

@@ -13,9 +13,11 @@ import trio.lowlevel
 from beeyard.core.errors import DiskError
 from beeyard.core.model import AddressGrant
 from beeyard.core.states import NodeState, TaskState
+from beeyard.manager.hooks import Stage, Window
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import ManagerWorld, manager_world
 from tests.support.memory_database import MemoryDatabase
+from tests.support.scripted_hook import Scripted
 
 S = TaskState
 
@@ -161,6 +163,58 @@ async def test_recorded_grants_come_before_new_ones(autojump_clock: object) -> N
         await trio.sleep(30)
         assert len(world.addresses()) == 8
         assert resting in world.addresses()
+
+
+@pytest.mark.parametrize(
+    ("window", "has_node"),
+    [
+        (Window(Stage.NEW, Stage.PENDING), False),
+        (Window(Stage.NEW, Stage.PENDING), True),
+        (Window(Stage.NEW, Stage.ASSIGNED), True),
+        (Window(Stage.SCHEDULED, Stage.ASSIGNED), True),
+    ],
+)
+async def test_every_hook_is_told_what_it_granted(autojump_clock: object, window: Window, has_node: bool) -> None:
+    """In a new life of the manager each hook holds what is stored as its own before it is asked for more."""
+    database = MemoryDatabase()
+    first = Scripted("volume", window)
+    async with manager_world(database, hooks=[first.hook]) as world:
+        await world.add(*([a_node("n1")] if has_node else []), a_service(replicas=3))
+        await trio.sleep(2)
+        await world.scale(2)
+        await trio.sleep(2)
+        recorded = sorted(g.id for t in world.tasks(live=True) for g in t.grants)
+        assert len(recorded) == 2
+    second = Scripted("volume", window, life="again-")
+    async with manager_world(database, hooks=[second.hook]) as world:
+        assert sorted(second.held) == recorded
+        await world.scale(4)
+        await trio.sleep(2)
+        if not has_node:
+            await world.add(a_node("n1"))
+            await trio.sleep(2)
+        assert len(world.running()) == 4
+        world.check_books_of(second.held)
+        await world.scale(0)
+        await trio.sleep(2)
+        assert second.held == []
+
+
+async def test_release_that_a_crash_swallowed_is_made_up_for(autojump_clock: object) -> None:
+    """The end of a task is stored and the manager dies before it tells the hook: its next life does."""
+    database = MemoryDatabase()
+    hook = Scripted("volume", Window(Stage.NEW, Stage.PENDING))
+    async with manager_world(database, hooks=[hook.hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(2)
+        (task,) = world.running()
+        database.after_commit = lambda n: world.kill()
+        await world.report(task.id, S.FAILED)
+    database.after_commit = lambda n: None
+    assert hook.held == ["volume-1"], "what it granted lies somewhere else and outlives the manager"
+    async with manager_world(database, hooks=[hook.hook]) as world:
+        assert world.store.tasks[task.id].status.state is S.FAILED
+        assert "volume-1" not in hook.held
 
 
 async def test_plans_vanish_harmlessly(autojump_clock: object) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import trio
 from structlog.testing import capture_logs
 
 from beeyard.core.errors import ClusterError, DiskError, InvalidSpec, PoolExhausted
 from beeyard.core.states import TaskState
-from beeyard.manager.hooks import Hook, Stage, Window
+from beeyard.manager.hooks import Stage, Window
 from tests.support.builders import a_node, a_service
 from tests.support.manager_world import manager_world
 from tests.support.scripted_hook import Scripted
@@ -36,7 +38,7 @@ async def test_hook_that_fails_keeps_its_own_tasks_waiting(
     """Whatever it raises, its tasks wait and say why, others run, and they run too once it works."""
     hook = Scripted("remote", window)
     hook.fails_with = error
-    for_s1 = Hook("remote", window, 60.0, lambda t: t.service_id == "s1", hook.hook.reserve, hook.hook.release)
+    for_s1 = dataclasses.replace(hook.hook, applies=lambda task: task.service_id == "s1")
     async with manager_world(hooks=[for_s1]) as world:
         with capture_logs() as logged:
             await world.add(a_node("n1"), a_service(), a_service("s2", name="other"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -12,7 +13,7 @@ from beeyard.core.model import AnyGrant, Node, Service, Task
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.control.network import remove_network
 from beeyard.manager.control.node import remove_node
-from beeyard.manager.hooks import Hook, Stage, Window
+from beeyard.manager.hooks import Stage, Window
 from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import ManagerWorld, manager_world
@@ -158,7 +159,7 @@ async def test_deadline_gives_the_room_back(autojump_clock: object) -> None:
 async def test_slow_hook_holds_up_nobody_else(autojump_clock: object) -> None:
     """While one service's plans wait for a hook, another service is placed at once."""
     slow = Scripted("remote", AFTER, takes_s=50)
-    hook = Hook("remote", AFTER, 60.0, lambda task: task.service_name == "slow", slow.hook.reserve, slow.hook.release)
+    hook = dataclasses.replace(slow.hook, applies=lambda task: task.service_name == "slow")
     async with manager_world(hooks=[hook]) as world:
         await world.add(a_node("n1"), a_service("s1", name="slow", replicas=5), a_service("s2", name="quick"))
         await trio.sleep(1)
@@ -194,7 +195,7 @@ async def test_unwanted_task_ends_its_hooks_before_scheduling(autojump_clock: ob
         finally:
             ended.append(trio.current_time())
 
-    hook = Hook("port", BEFORE, 60.0, slow.hook.applies, reserve, slow.hook.release)
+    hook = dataclasses.replace(slow.hook, reserve=reserve)
     async with manager_world(hooks=[hook]) as world:
         await world.add(a_node("n1"), a_service())
         await trio.sleep(5)

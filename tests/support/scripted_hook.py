@@ -12,8 +12,10 @@ from beeyard.manager.hooks import Hook, Window
 class Scripted:
     """A hook that takes its time, refuses some nodes, and keeps the books of what it gave and of when it was cancelled."""
 
-    def __init__(self, name: str, window: Window, *, takes_s: float = 0.0, deadline_s: float = 60.0) -> None:
-        self.hook = Hook(name, window, deadline_s, lambda task: True, self._reserve, self._release)
+    def __init__(
+        self, name: str, window: Window, *, takes_s: float = 0.0, deadline_s: float = 60.0, life: str = ""
+    ) -> None:
+        self.hook = Hook(name, window, deadline_s, lambda task: True, self._reserve, self._release, self._restore)
         self.takes_s = takes_s
         self.refused_nodes: list[str] = []
         self.refused_everywhere = False
@@ -21,6 +23,7 @@ class Scripted:
         self.began: list[tuple[str, str, float]] = []  # (task, node, when)
         self.held: list[str] = []
         self.cancelled_s: list[float] = []
+        self._life = life
         self._n = 0
 
     async def _reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
@@ -37,10 +40,15 @@ class Scripted:
         if node is not None and node.id in self.refused_nodes:
             raise HookRefused(self.hook.name, "node", f"not on {node.id}")
         self._n += 1
-        grant = NoteGrant(id=f"{self.hook.name}-{self._n}", hook=self.hook.name)
+        grant = NoteGrant(id=f"{self.hook.name}-{self._life}{self._n}", hook=self.hook.name)
         self.held.append(grant.id)
         return (grant,)
 
     def _release(self, grant: AnyGrant, used: bool) -> None:
         if grant.id in self.held:
             self.held.remove(grant.id)
+
+    def _restore(self, task: Task, grant: AnyGrant) -> None:
+        assert grant.id not in self.held, "restored twice"
+        assert not self.began, "restored after something new was asked for"
+        self.held.append(grant.id)

@@ -44,7 +44,9 @@ class DoorHook:
     """A hook that keeps the task it was asked for waiting until the test opens its door."""
 
     def __init__(self, name: str, window: Window) -> None:
-        self.hook = Hook(name, window, 60.0, lambda task: True, self._reserve, lambda grant, used: None)
+        self.hook = Hook(
+            name, window, 60.0, lambda task: True, self._reserve, lambda grant, used: None, lambda task, grant: None
+        )
         self._asked_for, self._questions = trio.open_memory_channel[Node | None](1)
         self._door = trio.Event()
 

@@ -14,13 +14,26 @@ async def reserve(task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
     return ()
 
 
+def a_hook(subject: Subject) -> Hook:
+    return Hook(
+        "vip",
+        NODE_BOUND,
+        1.0,
+        applies=lambda task: True,
+        reserve=reserve,
+        release=lambda grant, used: None,
+        restore=lambda task, grant: None,
+        subject=subject,
+    )
+
+
 def test_hook_for_a_service_is_refused() -> None:
     """Nothing would ever run it, so it cannot be made."""
     with pytest.raises(
         AssertionError, match=r"^hook vip reserves for a service: only hooks that reserve for a task are"
     ):
-        Hook("vip", NODE_BOUND, 1.0, lambda task: True, reserve, lambda grant, used: None, Subject.SERVICE)
-    assert Hook("vip", NODE_BOUND, 1.0, lambda task: True, reserve, lambda grant, used: None).subject is Subject.TASK
+        a_hook(Subject.SERVICE)
+    assert a_hook(Subject.TASK).subject is Subject.TASK
 
 
 @pytest.mark.parametrize(
