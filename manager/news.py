@@ -22,9 +22,10 @@ class News:
         self._some = trio.Event()
 
     def tell(self, task: Task, message: str, err: str = "") -> None:
-        """Have a task say this; the last word counts."""
-        if task.id not in self._waiting and (task.status.message, task.status.err) == (message, err):
-            return
+        """Have a task say this; the last word counts.
+
+        Whether it says so already only the transaction knows: `task` may be an old one, and other news under way.
+        """
         self._waiting[task.id] = (message, err)
         self._some.set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from beeyard.core.states import TaskState
+from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.hooks import Stage, Window
 from tests.support.builders import a_node, a_service
 from tests.support.manager_world import manager_world
@@ -54,3 +54,35 @@ async def test_grant_of_a_task_that_is_unwanted_meanwhile_is_given_back(
         await world.remove_service()
         await trio.sleep(20)
         assert (world.tasks(), hook.held) == ([], [])
+
+
+async def test_task_stops_waiting_for_a_hook_that_was_given_up(autojump_clock: object) -> None:
+    """It said that it waits on a node for a hook; when that node is lost and no other is there, it says so no more."""
+    slow = Scripted("remote", Window(Stage.SCHEDULED, Stage.ASSIGNED), takes_s=50)
+    async with manager_world(hooks=[slow.hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(5)
+        (task,) = world.tasks()
+        assert task.status.message == "planned on node n1, waiting for hook remote"
+        await world.set_node("n1", state=NodeState.DOWN)
+        await trio.sleep(1)
+        (task,) = world.tasks()
+        assert task.status.message == "pending task scheduling"
+        assert task.status.err == "no suitable node (1 node not available for new tasks)"
+
+
+async def test_task_planned_anew_stops_waiting_for_the_hook_of_before(autojump_clock: object) -> None:
+    """Its hook was slow on the node that is lost and is quick on the next: while the store is slow it names neither."""
+    database = MemoryDatabase()
+    slow = Scripted("remote", Window(Stage.SCHEDULED, Stage.ASSIGNED), takes_s=50)
+    async with manager_world(database, hooks=[slow.hook]) as world:
+        await world.add(a_node("n1"), a_service())
+        await trio.sleep(5)
+        await world.add(a_node("n2"))
+        slow.takes_s = 0.9
+        await world.set_node("n1", state=NodeState.DOWN)
+        await trio.sleep(0.5)
+        (task,) = world.tasks()
+        assert (task.status.state, task.status.message) == (S.PENDING, "pending task scheduling")
+        await trio.sleep(1)
+        assert len(world.running()) == 1
