@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import pytest
 
 from beeyard.agent.executors.process.executor import _environment
@@ -59,6 +62,31 @@ def test_root_never_gets_what_breaks_the_network() -> None:
     """NET_ADMIN could bring a link back, NET_RAW answer for a stranger's address, SYS_ADMIN undo every mount."""
     net_admin, net_raw, sys_admin = 12, 13, 21
     assert not {net_admin, net_raw, sys_admin} & ROOT_CAPABILITIES
+
+
+# Source: <linux/capability.h>
+NAMES = {
+    0: "CHOWN",
+    1: "DAC_OVERRIDE",
+    3: "FOWNER",
+    4: "FSETID",
+    5: "KILL",
+    6: "SETGID",
+    7: "SETUID",
+    8: "SETPCAP",
+    10: "NET_BIND_SERVICE",
+    18: "SYS_CHROOT",
+    29: "AUDIT_WRITE",
+    31: "SETFCAP",
+}
+
+
+def test_operators_are_told_what_root_keeps() -> None:
+    """The manual names every capability, and no other."""
+    manual = pathlib.Path("docs/operating.md").read_text()
+    listed = manual.partition("keeps twelve capabilities:")[2].partition("which is Docker's")[0]
+    assert set(NAMES) == ROOT_CAPABILITIES
+    assert set(NAMES.values()) == set(re.findall("`(.*?)`", listed))
 
 
 @pytest.mark.parametrize(
