@@ -8,8 +8,11 @@ import signal
 import pytest
 import trio
 
+from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.controller import ProcessController
 from beeyard.agent.executors.process.zygote import SHIM
+from beeyard.agent.executors.process.zygote_client import LineStream
+from beeyard.core.errors import ExecutorError
 from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
@@ -66,6 +69,69 @@ async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
         lines.stream.socket.close()
         await machine.until_zygote_is_childless()
         assert await machine.leftovers_now() == [], n
+
+
+MALFORMED = (
+    *(
+        b"nonsense",
+        b"[]",
+        b'"status"',
+        b"7",
+        b"{}",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"op": ["status"]}',
+        b'{"op": "stop"}',
+    ),
+    *(b'{"op": "lease"}', b'{"op": "lease", "remaining_s": "soon"}', b'{"op": "lease", "remaining_s": NaN}'),
+    *(b'{"op": "lease", "remaining_s": -Infinity}', b'{"op": "lease", "remaining_s": [1]}'),
+)
+
+
+async def test_a_malformed_request_is_answered_and_ends_nothing(machine: ProcessMachine) -> None:
+    """Whatever is said to a shim, its task runs on, and the same connection may ask again."""
+    controller = await started(machine, a_task(machine))
+    sock = remains.connect(machine.executor.places.shim_dir(controller.task_id))
+    assert sock is not None
+    sock.setblocking(False)
+    async with LineStream(trio.SocketStream(trio.socket.from_stdlib_socket(sock))) as lines:
+        for request in MALFORMED:
+            await lines.stream.send_all(request + b"\n")
+            with trio.fail_after(10):
+                answer = await lines.receive()
+            assert answer is not None, request[:40]
+            assert "request" in str(answer["error"]), request[:40]
+        await lines.send(op="status")
+        answer = await lines.receive()
+        assert answer is not None
+        assert answer["phase"] == "started"
+        assert answer["lapsed"] is False
+    await controller.remove()
+
+
+@pytest.mark.parametrize("said", [b"nonsense\n", b"[]\n"])
+async def test_a_shim_that_hears_nonsense_instead_of_keep_undoes_itself(machine: ProcessMachine, said: bytes) -> None:
+    """It is not kept, so nobody knows of it."""
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    async with await controller._zygote.open(SHIM) as lines:
+        await lines.send(**controller._order.to_json())
+        assert await lines.receive() is not None
+        await lines.stream.send_all(said)
+        answer = await lines.receive()
+        assert answer is not None
+        assert str(answer["error"]).startswith("Traceback")
+    await machine.until_zygote_is_childless()
+    assert await machine.leftovers_now() == []
+
+
+async def test_a_defect_in_preparing_leaves_nothing(machine: ProcessMachine) -> None:
+    """An error that nobody thought of, here of a lease that is no number, is told, and what was made is undone."""
+    controller = await machine.executor.create(a_task(machine, lease_s=float("nan")))
+    with pytest.raises(ExecutorError, match="ValueError"):
+        await controller.prepare()
+    await machine.until_zygote_is_childless()
+    assert await machine.leftovers_now() == []
 
 
 async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:

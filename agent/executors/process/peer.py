@@ -11,6 +11,21 @@ import socket
 LINE_BYTES_MAX = 16 << 20
 
 
+def request_of(line: bytes) -> dict[str, object]:
+    """What a line asks for.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        request = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(request, dict):
+        raise ValueError("not an object")
+    return request
+
+
 class Peer:
     """One connection."""
 
@@ -22,8 +37,8 @@ class Peer:
         """For poll."""
         return self.sock.fileno()
 
-    def lines(self) -> list[dict[str, object]] | None:
-        """Requests that have arrived whole; None when the connection has ended."""
+    def lines(self) -> list[bytes] | None:
+        """Requests that have arrived whole, unread; None when the connection has ended."""
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -34,13 +49,14 @@ class Peer:
         if not data or len(self._received) > LINE_BYTES_MAX:
             return None
         *whole, self._received = self._received.split(b"\n")
-        return [json.loads(line) for line in whole]
+        return whole
 
     def next(self) -> dict[str, object]:
         """The next request, waiting for it.
 
         Raises:
             EOFError: the connection ended.
+            ValueError: what came is no request.
         """
         waiting = select.poll()
         waiting.register(self.fileno(), select.POLLIN)
@@ -50,7 +66,7 @@ class Peer:
             if requests is None:
                 raise EOFError
             if requests:
-                return requests[0]
+                return request_of(requests[0])
 
     def answer(self, **fields: object) -> None:
         """Send an answer; a peer that is gone or does not read loses it."""
@@ -58,4 +74,4 @@ class Peer:
             self.sock.send(json.dumps(fields).encode() + b"\n", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
-__all__ = ["Peer"]
+__all__ = ["Peer", "request_of"]

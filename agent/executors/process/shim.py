@@ -35,7 +35,7 @@ from collections.abc import Callable
 
 from beeyard.agent.executors.process import cgroups, kernel, launch, remains
 from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Order, reason_of, save_exit, write_file
-from beeyard.agent.executors.process.peer import Peer
+from beeyard.agent.executors.process.peer import Peer, request_of
 from beeyard.agent.executors.process.program import Program
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.real_silence import silence_links
@@ -152,11 +152,14 @@ class Shim:
         requests = peer.lines()
         for request in requests or ():
             try:
-                self._serve(peer, request)
+                self._serve(peer, request_of(request))
             except Refused as refused:
                 peer.answer(error=str(refused))
             except OSError as error:
                 peer.answer(error=reason_of(error))
+            except (KeyError, OverflowError, TypeError, ValueError) as error:
+                # Nobody's task ends because of what somebody asks.
+                peer.answer(error=f"malformed request: {error!r}")
         if requests is None:
             self._unwatch(peer.fileno())
             peer.sock.close()
@@ -324,15 +327,15 @@ def serve(sock: socket.socket) -> None:
     try:
         _join_shims(order)
         shim.prepare()
-    except (launch.LaunchError, ExecutorError, OSError) as error:
-        remains.remove(places, task_id, cgroup)
-        peer.answer(error=_sentence(error))
-        return
-    shim.tell(peer)
-    try:
+        shim.tell(peer)
         peer.next()
-    except EOFError:
+    except BaseException as error:  # a defect of ours as well: whatever it is, nobody knows of this task
         remains.remove(places, task_id, cgroup)
+        if isinstance(error, EOFError):
+            return
+        if not isinstance(error, launch.LaunchError | ExecutorError | OSError):
+            raise
+        peer.answer(error=_sentence(error))
         return
     shim.add(peer)
     shim.run()
