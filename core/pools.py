@@ -23,6 +23,7 @@ from beeyard.core.address_pool import PoolSpec, edge_addresses
 from beeyard.core.errors import ClusterError, Forbidden, InvalidSpec, Unsupported
 from beeyard.core.labels import LABEL_CONFIG, LABEL_NODES, LABEL_SEGMENT, check_network_labels
 from beeyard.core.model import HOST_NETWORK_ID, IPAMConfig, Network
+from beeyard.core.name import NAME_RULE, is_name
 
 OPTION_PARENT = "parent"
 OPTION_MODE = "macvlan_mode"
@@ -36,6 +37,19 @@ _INTERFACE = re.compile(r"[^\s/:]{1,15}")  # Source: Linux dev_valid_name, IFNAM
 _OPTIONS = (OPTION_PARENT, OPTION_MODE, OPTION_MTU)
 
 Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Source: IANA's registries of special-purpose addresses; hosts refuse to have most of these.
+_NOT_FOR_HOSTS: dict[Subnet, str] = {
+    ipaddress.ip_network("0.0.0.0/8"): "this network",
+    ipaddress.ip_network("127.0.0.0/8"): "loopback",
+    ipaddress.ip_network("169.254.0.0/16"): "link-local",
+    ipaddress.ip_network("224.0.0.0/4"): "multicast",
+    ipaddress.ip_network("240.0.0.0/4"): "reserved",
+    # ::/8 has "any address", loopback, and IPv4 in several disguises.
+    ipaddress.ip_network("::/8"): "reserved",
+    ipaddress.ip_network("fe80::/10"): "link-local",
+    ipaddress.ip_network("ff00::/8"): "multicast",
+}
 
 
 class ResolvedPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +112,29 @@ def segments(networks: Iterable[Network]) -> dict[str, str]:
     return {n.id: n.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT) for n in networks if n.ipam}
 
 
+def gateway_warning(network: Network, networks: Iterable[Network]) -> str:
+    """What a user should know of gateways that lie in the range of another pool on the same LAN; "" when none does.
+
+    It works: the address book gives nobody the gateway of any pool of a segment. More often than not it is a slip.
+    """
+    mine = network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT)
+    others = [n for n in networks if n.ipam and n.id != network.id]
+    found = []
+    for other in sorted(others, key=lambda other: other.name):
+        if other.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT) != mine:
+            continue
+        for one, two in ((network, other), (other, network)):
+            ranges = [ipaddress.ip_network(config.ip_range or config.subnet) for config in two.ipam]
+            known = {config.gateway for config in two.ipam}
+            found += [
+                f"gateway {config.gateway} of {one.name} lies in the range of {two.name}, which will not hand it out"
+                for config in one.ipam
+                if config.gateway not in ("", *known)
+                and any(ipaddress.ip_address(config.gateway) in span for span in ranges)
+            ]
+    return "; ".join(found)
+
+
 def validate_network(network: Network, networks: Iterable[Network]) -> None:
     """Refuse a new network that cannot work, naming the field, its value and what would be right.
 
@@ -126,6 +163,8 @@ def _check_host(network: Network) -> None:
 def _check_common(network: Network) -> None:
     if not network.name.strip():
         raise InvalidSpec("name", "it is empty: give the network a name")
+    if not is_name(network.name):
+        raise InvalidSpec("name", f"{network.name!r:.80}: {NAME_RULE}")
     if network.driver != "macvlan" and not (network.config_only and network.driver == ""):
         driver = network.driver or "bridge"
         raise Unsupported(f"network driver {driver}", "give -d macvlan, or use the predefined network host")
@@ -250,8 +289,10 @@ def _check_options(options: dict[str, str]) -> None:
 def _check_ipam(config: IPAMConfig) -> int:
     """Check one subnet; returns its family."""
     subnet = _subnet("subnet", config.subnet)
-    if subnet.is_multicast or subnet.is_loopback or subnet.is_link_local or int(subnet.network_address) == 0:
-        raise InvalidSpec("subnet", f"{config.subnet} is not for hosts of a LAN: such as 10.1.0.0/24 or fd00:1::/64")
+    for taken, use in _NOT_FOR_HOSTS.items():
+        if subnet.version == taken.version and subnet.overlaps(taken):
+            reason = f"{config.subnet} is not for hosts of a LAN ({taken} is {use}): such as 10.1.0.0/24 or fd00:1::/64"
+            raise InvalidSpec("subnet", reason)
     span = _subnet("ip-range", config.ip_range) if config.ip_range else subnet
     first, last = int(span.network_address), int(span.broadcast_address)
     if span.version != subnet.version or not (span.network_address in subnet and span.broadcast_address in subnet):
@@ -302,6 +343,7 @@ __all__ = [
     "OPTION_PARENT",
     "ResolvedPool",
     "config_networks",
+    "gateway_warning",
     "pools_of",
     "segments",
     "users_of",

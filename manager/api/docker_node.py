@@ -6,6 +6,7 @@ from typing import Any
 
 from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import Cluster, Node, NodeSpec
+from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.states import Availability, Role
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields
@@ -31,21 +32,34 @@ def read_node_spec(body: object, node: Node, cluster: Cluster) -> NodeSpec:
         InvalidSpec, Unsupported
     """
     fields = Fields(body)
-    role = Role(fields.choice("Role", tuple(Role), shown_role(node, cluster)))
+    # Both must be said, as in Docker: an update replaces all, and a body that is empty by mistake would wipe the labels.
+    role = Role(_required(fields, "Role", tuple(Role)))
     if role is not shown_role(node, cluster):
         verb = "promote" if role is Role.MANAGER else "demote"
         raise Unsupported(f"docker node {verb}", "a cluster has one manager for now")
-    availability = fields.text("Availability", node.spec.availability)
-    if availability not in tuple(Availability):
-        raise InvalidSpec("Availability", f'"{availability}" is none of {", ".join(Availability)}')
     spec = NodeSpec(
-        name=fields.text("Name"),
+        name=_name(fields, node.spec.name),
         labels=fields.labels("Labels"),
         role=node.spec.role,
-        availability=Availability(availability),
+        availability=Availability(_required(fields, "Availability", tuple(Availability))),
     )
     fields.finish()
     return spec
+
+
+def _required(fields: Fields, name: str, allowed: tuple[str, ...]) -> str:
+    value = fields.text(name)
+    if value not in allowed:
+        raise InvalidSpec(name, f'"{value:.80}" is none of {", ".join(allowed)}')
+    return value
+
+
+def _name(fields: Fields, present: str) -> str:
+    """The node's name; one that it has already is kept whatever it is."""
+    name = fields.text("Name")
+    if name not in ("", present) and not is_name(name):
+        raise InvalidSpec("Name", f"{name!r:.80}: {NAME_RULE}")
+    return name
 
 
 def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, Any]:

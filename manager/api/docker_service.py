@@ -10,13 +10,11 @@ import msgspec
 from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import FailureAction, Service, ServiceSpec, UpdateConfig, UpdateOrder
 from beeyard.manager.api.call import BadRequest
-from beeyard.manager.api.docker_task_spec import read_networks, read_task_spec, show_task_spec
+from beeyard.manager.api.docker_task_spec import REPLICAS_MAX, read_networks, read_task_spec, show_task_spec
 from beeyard.manager.api.docker_value import compact, nanoseconds, time_of
 from beeyard.manager.api.fields import Fields, is_empty
 
 NAME_PATTERN = r"[a-zA-Z0-9]+(?:[a-zA-Z0-9-_]*[a-zA-Z0-9])?"
-# Far above what one cluster runs; a number beyond it is a slip, and each replica costs memory from then on.
-REPLICAS_MAX = 1_000_000
 # As stored and as told to nodes. A whole command and environment fit in, with as much again for labels and the rest.
 SPEC_BYTES_MAX = 2 << 20
 MODES_UNSUPPORTED = {
@@ -71,9 +69,7 @@ def _replicas(fields: Fields) -> int:
         if mode.has(name):
             raise Unsupported(flag)
     replicated = mode.nested("Replicated")
-    replicas = replicated.integer("Replicas", 1)
-    if replicas > REPLICAS_MAX:
-        raise InvalidSpec("Mode.Replicated.Replicas", f"{replicas} is more than {REPLICAS_MAX}")
+    replicas = replicated.integer("Replicas", 1, maximum=REPLICAS_MAX, flag="--replicas")
     replicated.finish()
     mode.finish()
     return replicas

@@ -22,6 +22,12 @@ from beeyard.manager.control.image import canonical_image, docker_image
 # Docker's own least values; below them a limit is nearly always a mistake of units.
 CPU_NANO_MIN = 1_000_000
 MEMORY_BYTES_MIN = 4 << 20
+# What no node goes beyond: Linux' NR_CPUS, the 52 bits of physical addresses of x86-64 and arm64, Linux' PID_MAX_LIMIT.
+CPU_NANO_MAX = 8192 * 10**9
+MEMORY_BYTES_MAX = 1 << 52
+PIDS_MAX = 1 << 22
+# Far above what one cluster runs; a number beyond it is a slip, and each replica costs memory from then on.
+REPLICAS_MAX = 100_000
 
 TEMPLATE_UNSUPPORTED = {
     "PluginSpec": "a service that runs a plugin",
@@ -81,7 +87,7 @@ def read_task_spec(template: Fields) -> TaskSpec:
         restart=_restart(template.nested("RestartPolicy")),
         constraints=placement.texts("Constraints"),
         platforms=_platforms(placement),
-        max_replicas_per_node=placement.integer("MaxReplicas"),
+        max_replicas_per_node=placement.integer("MaxReplicas", maximum=REPLICAS_MAX, flag="--replicas-max-per-node"),
         network_ids=read_networks(template),
         force_update=template.integer("ForceUpdate"),
     )
@@ -112,30 +118,44 @@ def _image(container: Fields) -> str:
     return canonical_image(image)
 
 
-def _cpu_nano(fields: Fields) -> int:
+def _cpu_nano(fields: Fields, flag: str) -> int:
     cpu_nano = fields.integer("NanoCPUs")
+    field = f"{fields.name_of('NanoCPUs')} ({flag})"
     if 0 < cpu_nano < CPU_NANO_MIN:
-        raise InvalidSpec(fields.name_of("NanoCPUs"), f"{cpu_nano / 1e9:g} CPUs are too few: must be at least 0.001")
+        raise InvalidSpec(field, f"{cpu_nano / 1e9:g} CPUs are too few: must be at least 0.001")
+    if cpu_nano > CPU_NANO_MAX:
+        raise InvalidSpec(
+            field, f"{cpu_nano // 10**9} CPUs are more than any node has: at most {CPU_NANO_MAX // 10**9}"
+        )
     return cpu_nano
 
 
-def _memory_bytes(fields: Fields) -> int:
+def _memory_bytes(fields: Fields, flag: str) -> int:
     memory_bytes = fields.integer("MemoryBytes")
+    field = f"{fields.name_of('MemoryBytes')} ({flag})"
     if 0 < memory_bytes < MEMORY_BYTES_MIN:
-        raise InvalidSpec(fields.name_of("MemoryBytes"), f"{memory_bytes} bytes are too few: must be at least 4 MiB")
+        raise InvalidSpec(field, f"{memory_bytes} bytes are too few: must be at least 4 MiB")
+    if memory_bytes > MEMORY_BYTES_MAX:
+        raise InvalidSpec(field, f"{memory_bytes} bytes are more than any node has: at most {MEMORY_BYTES_MAX}, 4 PiB")
     return memory_bytes
 
 
 def _reservations(resources: Fields) -> Resources:
     fields = resources.nested("Reservations")
-    reserved = Resources(cpu_nano=_cpu_nano(fields), memory_bytes=_memory_bytes(fields))
+    reserved = Resources(
+        cpu_nano=_cpu_nano(fields, "--reserve-cpu"), memory_bytes=_memory_bytes(fields, "--reserve-memory")
+    )
     fields.finish({"GenericResources": "--generic-resource"})
     return reserved
 
 
 def _limits(resources: Fields) -> Limits:
     fields = resources.nested("Limits")
-    limits = Limits(cpu_nano=_cpu_nano(fields), memory_bytes=_memory_bytes(fields), pids=fields.integer("Pids"))
+    limits = Limits(
+        cpu_nano=_cpu_nano(fields, "--limit-cpu"),
+        memory_bytes=_memory_bytes(fields, "--limit-memory"),
+        pids=fields.integer("Pids", maximum=PIDS_MAX, flag="--limit-pids"),
+    )
     fields.finish()
     return limits
 
@@ -222,4 +242,4 @@ def _show_container(spec: TaskSpec, *, defaults: bool) -> dict[str, Any]:
     return container
 
 
-__all__ = ["read_networks", "read_task_spec", "show_task_spec"]
+__all__ = ["REPLICAS_MAX", "read_networks", "read_task_spec", "show_task_spec"]

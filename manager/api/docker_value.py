@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
+# Ten years, the longest duration that is taken or shown. Go's ends at 292 years; a client that is sent more breaks on the
+# whole reply, and a float of seconds for that many nanoseconds may round up beyond it.
+DURATION_S_MAX = 3650 * 86400
 
 
 def time_of(at_s: float) -> str:
@@ -16,8 +19,8 @@ def time_of(at_s: float) -> str:
 
 
 def nanoseconds(duration_s: float) -> int:
-    """A duration as Docker writes it. Always an int: Go refuses a fraction or an exponent."""
-    return round(duration_s * 1_000_000_000)
+    """A duration as Docker writes it. Always an int of 64 bits: Go refuses a fraction, an exponent or more."""
+    return round(min(duration_s, DURATION_S_MAX) * 1_000_000_000)
 
 
 def compact(**members: Any) -> dict[str, Any]:
@@ -25,4 +28,4 @@ def compact(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value}
 
 
-__all__ = ["ZERO_TIME", "compact", "nanoseconds", "time_of"]
+__all__ = ["DURATION_S_MAX", "ZERO_TIME", "compact", "nanoseconds", "time_of"]

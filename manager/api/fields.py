@@ -6,7 +6,8 @@ A mapping reads the fields it knows from a `Fields` and ends with `finish`. What
 clients send many empty fields: a value is empty when it is null, false, zero, "" or holds nothing but such values. A field
 that is set and not read is refused: by the name of Docker's flag where `finish` is told it, else by its own path.
 
-As Go does, keys match in any case and null stands for empty. Unlike Go, numbers must be integers where integers are meant.
+As Go does, keys match in any case and null stands for empty. Unlike Go, numbers must be integers where integers are meant,
+and a key that is given twice in different cases is refused: one of the two values would be ignored.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from beeyard.core.errors import InvalidSpec, Unsupported
+from beeyard.manager.api.docker_value import DURATION_S_MAX
 
 INT64_MAX = 2**63 - 1
+# Of one map of labels, in names and values. They are part of every list of what carries them.
+LABELS_BYTES_MAX = 256 << 10
 NS_PER_S = 1_000_000_000
 
 
@@ -40,6 +44,9 @@ class Fields:
         self.path = path
         self._left: dict[str, tuple[str, Any]] = {}
         for name, item in value.items():
+            twin = self._left.get(name.casefold())
+            if twin is not None:
+                raise InvalidSpec(self.name_of(name)[:200], f"the same field is given as {twin[0]:.80} too")
             self._left[name.casefold()] = (name, item)
 
     def name_of(self, name: str) -> str:
@@ -66,20 +73,35 @@ class Fields:
             raise InvalidSpec(self.name_of(name), "it must be true or false")
         return bool(value)
 
-    def integer(self, name: str, default: int = 0, *, minimum: int = 0) -> int:
-        """An integer of 64 bits."""
+    def integer(
+        self, name: str, default: int = 0, *, minimum: int = 0, maximum: int = INT64_MAX, flag: str = ""
+    ) -> int:
+        """An integer of 64 bits.
+
+        Args:
+            maximum: the most that anything can be done with.
+            flag: what a user would call it, for the error.
+        """
         value = self.take(name)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidSpec(self.name_of(name), f"it must be an integer, not {value!r:.40}")
-        if not minimum <= value <= INT64_MAX:
-            raise InvalidSpec(self.name_of(name), f"{str(value)[:40]} is not between {minimum} and 2^63-1")
+        if not minimum <= value <= maximum:
+            field = f"{self.name_of(name)} ({flag})" if flag else self.name_of(name)
+            most = "2^63-1" if maximum == INT64_MAX else maximum
+            raise InvalidSpec(field, f"{str(value)[:40]} is not between {minimum} and {most}")
         return value
 
     def duration_s(self, name: str, default: float = 0.0) -> float:
         """A duration in seconds; Docker's are nanoseconds."""
-        return self.integer(name) / NS_PER_S if self.has(name) else default
+        if not self.has(name):
+            return default
+        duration_ns = self.integer(name)
+        if duration_ns > DURATION_S_MAX * NS_PER_S:
+            hours = DURATION_S_MAX // 3600
+            raise InvalidSpec(self.name_of(name), f"{duration_ns} ns is longer than ten years, {hours}h, the maximum")
+        return duration_ns / NS_PER_S
 
     def ratio(self, name: str) -> float:
         """A number between 0 and 1."""
@@ -99,7 +121,14 @@ class Fields:
             return {}
         if not isinstance(value, dict):
             raise InvalidSpec(self.name_of(name), "it must be an object whose values are strings")
-        return {key: self._checked_text(name, "" if item is None else item) for key, item in value.items()}
+        labels = {
+            self._checked_key(name, key): self._checked_text(name, "" if item is None else item)
+            for key, item in value.items()
+        }
+        n_bytes = sum(len(text.encode()) for item in labels.items() for text in item)
+        if n_bytes > LABELS_BYTES_MAX:
+            raise InvalidSpec(self.name_of(name), f"it has {n_bytes} bytes, more than {LABELS_BYTES_MAX}")
+        return labels
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         """One of some words."""
@@ -139,6 +168,11 @@ class Fields:
         if value is not None and not isinstance(value, list):
             raise InvalidSpec(self.name_of(name), "it must be a list")
         return value or []
+
+    def _checked_key(self, name: str, key: str) -> str:
+        if not key.strip():
+            raise InvalidSpec(self.name_of(name), "a name in it is empty")
+        return self._checked_text(name, key)
 
     def _checked_text(self, name: str, value: object) -> str:
         if not isinstance(value, str):

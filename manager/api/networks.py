@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from beeyard.core.errors import Forbidden, NotFound, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
-from beeyard.core.pools import ResolvedPool, pools_of, segments
+from beeyard.core.pools import ResolvedPool, gateway_warning, pools_of, segments
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full
@@ -60,7 +60,8 @@ def _is_dangling(context: Context, network: Network) -> bool:
 async def network_create(context: Context, call: Call) -> Reply:
     network = read_network(call.json(), context.host.new_id())
     created = await create_network(context.store, network)
-    return Reply({"Id": created.id, "Warning": ""}, 201)
+    warning = gateway_warning(created, context.store.networks.values())
+    return Reply({"Id": created.id, "Warning": warning}, 201)
 
 
 async def network_inspect(context: Context, call: Call) -> Reply:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from beeyard.core.errors import FailedPrecondition, Forbidden
+import ipaddress
+
+from beeyard.core.errors import FailedPrecondition, Forbidden, InvalidSpec
+from beeyard.core.labels import LABEL_SEGMENT
 from beeyard.core.model import HOST_NETWORK_NAME, AddressGrant, Network
-from beeyard.core.pools import config_networks, users_of, validate_network
+from beeyard.core.pools import DEFAULT_SEGMENT, config_networks, users_of, validate_network
 from beeyard.manager.store import Store, Transaction
 
 # Names that Docker keeps for itself; a network called so could never be told from Docker's own.
-PREDEFINED_NAMES = (HOST_NETWORK_NAME, "none", "bridge", "default")
+PREDEFINED_NAMES = (HOST_NETWORK_NAME, "none", "bridge", "default", "ingress", "docker_gwbridge")
 
 
 async def create_network(store: Store, network: Network) -> Network:
@@ -16,6 +19,7 @@ async def create_network(store: Store, network: Network) -> Network:
 
     Raises:
         InvalidSpec, Unsupported: see `core.pools.validate_network`.
+        InvalidSpec: its gateway is the address of a task.
         Forbidden: a predefined name.
         NameConflict, DiskError
     """
@@ -24,9 +28,24 @@ async def create_network(store: Store, network: Network) -> Network:
         if network.name in PREDEFINED_NAMES:
             raise Forbidden(f"operation is not permitted on predefined {network.name} network")
         validate_network(network, tx.networks.values())
+        _check_gateways(tx, network)
         return tx.create(network)
 
     return await store.commit(build)
+
+
+def _check_gateways(tx: Transaction, network: Network) -> None:
+    """Refuse a gateway that another pool of the same LAN has given to a task already."""
+    gateways = {ipaddress.ip_address(config.gateway) for config in network.ipam if config.gateway}
+    segment = network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT)
+    for task in tx.tasks.values() if gateways else ():
+        for grant in task.grants if task.holds_room else ():
+            if not isinstance(grant, AddressGrant) or grant.segment != segment:
+                continue
+            for address in grant.addresses:
+                if ipaddress.ip_interface(address).ip in gateways:
+                    owner = f"task {task.service_name}.{task.slot} on network {grant.network_name}"
+                    raise InvalidSpec("gateway", f"{address.partition('/')[0]} is the address of {owner}")
 
 
 async def remove_network(store: Store, network_id: str) -> None:

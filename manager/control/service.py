@@ -120,6 +120,8 @@ def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = N
     # A service that exists may still be scaled or removed when the last node that runs its image is gone.
     if present is None or spec.task.image != present.task.image:
         _check_image(tx, spec.task.image)
+    if present is None or spec.task != present.task:
+        _check_command(spec)
     network_ids = tuple(_network_id(tx, target) for target in spec.task.network_ids)
     for network_id in network_ids:
         if network_ids.count(network_id) > 1:
@@ -138,6 +140,12 @@ def _check_image(tx: Transaction, image: str) -> None:
         f"image {docker_image(image)} needs the docker or oci executor, which no node has; "
         f'this version runs only the image "{HOST_IMAGE}": a command of the node itself',
     )
+
+
+def _check_command(spec: ServiceSpec) -> None:
+    """Refuse what would start nothing: `host` is the node itself and brings no command of its own."""
+    if spec.task.image == HOST_IMAGE and not spec.task.command and not spec.task.args:
+        raise InvalidSpec("ContainerSpec.Args", "image host needs a command to run, given behind the image")
 
 
 def _network_id(tx: Transaction, target: str) -> str:

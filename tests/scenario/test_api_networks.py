@@ -111,6 +111,10 @@ async def test_names_are_given_once() -> None:
         ({**LAN, "Options": {"parent": "eth0"}}, 400, "-o cannot be given together with --config-from"),
         ({**LAN, "Scope": "local"}, 501, "network scope local"),
         ({**LAN, "Name": ""}, 400, "name"),
+        ({**LAN, "Name": "a b"}, 400, "invalid name: 'a b'"),
+        ({**LAN, "Name": "ingress"}, 403, "predefined ingress network"),
+        ({**LAN, "name": "other"}, 400, "invalid name: the same field is given as Name too"),
+        ({**LAN, "Labels": {"": "x"}}, 400, "invalid Labels: a name in it is empty"),
     ],
 )
 async def test_a_network_that_cannot_work_is_refused(body: dict[str, Any], status: int, words: str) -> None:
@@ -119,6 +123,21 @@ async def test_a_network_that_cannot_work_is_refused(body: dict[str, Any], statu
         assert reply.status == status
         assert words in reply.message
         assert not api.store.networks
+
+
+async def test_a_gateway_that_is_a_tasks_address_is_refused_and_one_in_another_range_is_told() -> None:
+    async with an_api() as api:
+        pool_id = await create(api, a_config("lan-r1", "10.77.0.64/26", "r1"))
+        await api.put(a_task_on("net1", pool_id))
+        other = a_config("lan-r2", "10.77.0.128/26", "r2")
+        other["IPAM"]["Config"][0]["Gateway"] = "10.77.0.64"
+        reply = await api.call("POST", "/networks/create", other)
+        assert reply.status == 400
+        assert reply.message == "invalid gateway: 10.77.0.64 is the address of task web.1 on network lan"
+        other["IPAM"]["Config"][0]["Gateway"] = "10.77.0.70"
+        reply = await api.call("POST", "/networks/create", other)
+        assert reply.status == 201
+        assert "gateway 10.77.0.70 of lan-r2 lies in the range of lan-r1" in reply.json["Warning"]
 
 
 async def test_a_network_in_use_is_not_removed() -> None:

@@ -153,7 +153,7 @@ async def test_a_bug_of_ours_ends_one_request_alone(capsys: pytest.CaptureFixtur
 async def test_a_database_that_refuses_is_told_to_the_client_and_leaves_nothing() -> None:
     async with an_api() as api:
         api.database.fail_when = lambda _n: True
-        body = {"Name": "web", "TaskTemplate": {"ContainerSpec": {"Image": "host"}}}
+        body = {"Name": "web", "TaskTemplate": {"ContainerSpec": {"Image": "host", "Args": ["true"]}}}
         reply = await api.call("POST", "/services/create", body)
         assert (reply.status, reply.message) == (503, "cannot write memory: no space left")
         assert await api.get("/services") == []

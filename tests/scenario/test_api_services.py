@@ -11,7 +11,7 @@ import pytest
 from beeyard.core.model import HOST_NETWORK_ID, UpdateState, UpdateStatus
 from beeyard.core.states import TaskState
 from tests.support.api_world import ApiWorld, an_api
-from tests.support.builders import a_config_network, a_network, a_node, a_service, a_task
+from tests.support.builders import a_config_network, a_network, a_node, a_service, a_task, a_task_spec
 
 
 def a_body(name: str = "web", image: str = "host:latest", **template: Any) -> dict[str, Any]:
@@ -110,6 +110,34 @@ async def test_distribution_answers_for_the_hosts_own_image_alone() -> None:
         assert (await api.call("GET", "/v1.50/distribution/registry:5000/a/b:1/json")).status == 404
 
 
+async def test_the_image_host_needs_a_command() -> None:
+    """It is the node itself and brings none; without one its tasks would fail for ever."""
+    async with an_api() as api:
+        body = {"Name": "web", "TaskTemplate": {"ContainerSpec": {"Image": "host:latest"}}}
+        reply = await api.call("POST", "/services/create", body)
+        assert reply.status == 400
+        assert "image host needs a command to run" in reply.message
+        service_id = await create(api, a_body())
+        assert await change(api, service_id, TaskTemplate={"ContainerSpec": {"Image": "host"}}) == 400
+        assert (
+            await change(api, service_id, TaskTemplate={"ContainerSpec": {"Image": "host", "Command": ["top"]}}) == 200
+        )
+
+
+async def test_a_stored_service_without_a_command_may_still_be_scaled() -> None:
+    """It was accepted once."""
+    async with an_api(a_service()) as api:
+        assert await change(api, "s1", Mode={"Replicated": {"Replicas": 0}}) == 200
+
+
+async def test_a_stored_duration_that_no_client_reads_is_shown_as_the_longest() -> None:
+    """One such service must not keep everybody from listing the others."""
+    endless = a_service(task=msgspec.structs.replace(a_task_spec(), stop_grace_s=(2**63 - 1) / 1e9))
+    async with an_api(endless) as api:
+        (shown,) = await api.get("/services")
+        assert shown["Spec"]["TaskTemplate"]["ContainerSpec"]["StopGracePeriod"] == 3650 * 86400 * 10**9
+
+
 async def test_a_wrong_constraint_is_refused() -> None:
     async with an_api() as api:
         reply = await api.call("POST", "/services/create", a_body(Placement={"Constraints": ["node.role=manager"]}))
@@ -195,7 +223,7 @@ async def test_a_change_ends_the_pause_of_a_failed_update() -> None:
         await api.put(msgspec.structs.replace(api.store.services[service_id], update_status=paused))
         assert await change(api, service_id, Mode={"Replicated": {"Replicas": 2}}) == 200
         assert api.store.services[service_id].update_status == paused
-        assert await change(api, service_id, TaskTemplate={"ContainerSpec": {"Image": "host"}}) == 200
+        assert await change(api, service_id, TaskTemplate={"ContainerSpec": {"Image": "host", "Args": ["true"]}}) == 200
         status = api.store.services[service_id].update_status
         assert status is not None
         assert status.state is UpdateState.UPDATING

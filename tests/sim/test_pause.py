@@ -54,7 +54,10 @@ def a_fenced_service(network_id: str) -> dict[str, object]:
     return {
         "Name": "web-1",
         "Labels": {"beeyard.on-isolation": "fence"},
-        "TaskTemplate": {"ContainerSpec": {"Image": "host"}, "Networks": [{"Target": network_id}]},
+        "TaskTemplate": {
+            "ContainerSpec": {"Image": "host", "Args": ["sleep", "1000"]},
+            "Networks": [{"Target": network_id}],
+        },
         "Mode": {"Replicated": {"Replicas": 1}},
     }
 

@@ -9,7 +9,7 @@ import pytest
 
 from beeyard.core.errors import Forbidden, InvalidSpec, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
-from beeyard.core.pools import config_networks, pools_of, segments, users_of, validate_network
+from beeyard.core.pools import config_networks, gateway_warning, pools_of, segments, users_of, validate_network
 from tests.support.builders import a_config_network, a_network, a_network_from, an_ipam
 
 R1 = a_config_network(
@@ -66,6 +66,7 @@ def test_segments_are_one_unless_a_label_says_otherwise() -> None:
         a_network(),
         a_network(ipam=[an_ipam(), an_ipam("fd00:1::/64", gateway="fd00:1::1")], enable_ipv6=True, internal=True),
         a_network(ipam=[an_ipam("10.1.0.0/31")]),
+        a_network(name="9Lan_1.b-c" + "x" * 245),
         a_network(ipam=[an_ipam(gateway="10.77.0.1", aux={"printer": "10.77.0.9"})], parent="eth0.10"),
         a_network(labels={"beeyard.nodes": "node.labels.rack==r1, node.role!=manager", "owner": "me"}),
         msgspec.structs.replace(a_network(), scope=""),
@@ -103,6 +104,17 @@ def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
         (an("224.0.0.0/24"), "invalid subnet: 224.0.0.0/24 is not for hosts of a LAN"),
         (an("127.0.0.0/8"), "invalid subnet: 127.0.0.0/8 is not for hosts of a LAN"),
         (an("fe80::/64"), "invalid subnet: fe80::/64 is not for hosts of a LAN"),
+        (
+            an("255.255.255.0/24"),
+            "invalid subnet: 255.255.255.0/24 is not for hosts of a LAN (240.0.0.0/4 is reserved)",
+        ),
+        (
+            an("169.254.7.0/24"),
+            "invalid subnet: 169.254.7.0/24 is not for hosts of a LAN (169.254.0.0/16 is link-local)",
+        ),
+        (an("126.0.0.0/7"), "invalid subnet: 126.0.0.0/7 is not for hosts of a LAN (127.0.0.0/8 is loopback)"),
+        (an("::ffff:0:0/96"), "invalid subnet: ::ffff:0:0/96 is not for hosts of a LAN (::/8 is reserved)"),
+        (an("ff02::/64"), "invalid subnet: ff02::/64 is not for hosts of a LAN (ff00::/8 is multicast)"),
         (an("0.0.0.0/0"), "invalid subnet: 0.0.0.0/0 is not for hosts of a LAN"),
         (an(ip_range="10.77.1.0/26"), "invalid ip-range: 10.77.1.0/26 is not within the subnet 10.77.0.0/24"),
         (
@@ -123,6 +135,13 @@ def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
         (a_network(ipam=[an_ipam(), an_ipam("10.1.0.0/24")]), "invalid subnet: 2 subnets of IPv4 were given"),
         (a_network(enable_ipv6=True), "invalid ipv6: --ipv6 needs a subnet of its own"),
         (a_network(name=" "), "invalid name: it is empty"),
+        (a_network(name="a b"), "invalid name: 'a b': a name has at most 255 ASCII letters, digits"),
+        (a_network(name="a/b"), "invalid name: 'a/b': a name"),
+        (a_network(name="lan\n"), "invalid name: 'lan\\n': a name"),
+        (a_network(name="-lan"), "invalid name: '-lan': a name"),
+        (a_network(name="é"), "invalid name: 'é': a name"),
+        (a_network(name="a" * 256), "invalid name: 'aaa"),
+        (a_config_network("c1", "a b"), "invalid name: 'a b': a name"),
         (
             a_network(parent=""),
             "invalid option parent: it is missing: give -o parent=INTERFACE, the nodes' link to that LAN",
@@ -228,3 +247,25 @@ def test_docker_feature_that_is_not_there_is_refused_by_name(network: Network, s
 def test_second_host_network_is_refused() -> None:
     with pytest.raises(Forbidden, match='only one instance of "host" network is allowed'):
         validate_network(a_network("mine", driver="host"), [])
+
+
+@pytest.mark.parametrize(
+    ("network", "warning"),
+    [
+        (an(gateway="10.77.0.1"), ""),
+        (
+            an(gateway="10.77.0.70"),
+            "gateway 10.77.0.70 of lan lies in the range of lan-r1, which will not hand it out; "
+            "gateway 10.77.0.1 of lan-r1 lies in the range of lan, which will not hand it out",
+        ),
+        (
+            a_network(ipam=[an_ipam(gateway="10.77.0.70", ip_range="10.77.0.8/29")]),
+            "gateway 10.77.0.70 of lan lies in the range of lan-r1, which will not hand it out",
+        ),
+        (a_network(ipam=[an_ipam(gateway="10.77.0.70")], labels={"beeyard.segment": "elsewhere"}), ""),
+        (a_network_from("racks"), ""),
+    ],
+)
+def test_gateway_in_the_range_of_another_pool_is_told(network: Network, warning: str) -> None:
+    r1 = a_config_network("c1", "lan-r1", ipam=[an_ipam(ip_range="10.77.0.64/26", gateway="10.77.0.1")])
+    assert gateway_warning(network, [network, r1]) == warning

@@ -75,9 +75,23 @@ def test_a_change_of_role_is_refused_by_name(node_id: str, role: str, verb: str)
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [({"Availability": "bad"}, 'invalid Availability: "bad"'), ({"Role": "king"}, "Role"), ({"Extra": 1}, "Extra")],
+    [
+        ({"Role": "worker", "Availability": "bad"}, 'invalid Availability: "bad"'),
+        ({"Role": "king", "Availability": "active"}, 'invalid Role: "king"'),
+        ({"Role": "worker", "Availability": "active", "Extra": 1}, "Extra"),
+        # An update replaces all: a body that is empty by mistake must not wipe the labels.
+        (None, 'invalid Role: "" is none of worker, manager'),
+        ({}, 'invalid Role: ""'),
+        ({"Role": "worker"}, 'invalid Availability: "" is none of active, pause, drain'),
+        ({"Availability": "active"}, 'invalid Role: ""'),
+        ({"Role": "worker", "Availability": "active", "Name": "a b"}, "invalid Name: 'a b': a name has at most 255"),
+        ({"Role": "worker", "Availability": "active", "Name": "-a"}, "invalid Name: '-a'"),
+        ({"Role": "worker", "Availability": "active", "Name": "a" * 256}, "invalid Name"),
+        ({"Role": "worker", "Availability": "active", "Labels": {"": "x"}}, "invalid Labels: a name in it is empty"),
+        ({"Role": "worker", "Availability": "active", "Labels": {"a\0": "x"}}, "invalid Labels: .*zero byte"),
+    ],
 )
-def test_a_wrong_node_spec_is_refused_by_field(body: dict[str, Any], words: str) -> None:
+def test_a_wrong_node_spec_is_refused_by_field(body: Any, words: str) -> None:
     with pytest.raises(InvalidSpec, match=words):
         read_node_spec(body, a_node("n2"), CLUSTER)
 

@@ -196,7 +196,18 @@ INVALID = [
     ({**a_body(), "Mode": {"Replicated": {}, "Global": {}}}, "only one service mode"),
     ({**a_body(), "Mode": {"Replicated": {"Replicas": -1}}}, "Replicas"),
     ({**a_body(), "Mode": {"Replicated": {"Replicas": 2.0}}}, "Replicas"),
-    ({**a_body(), "Mode": {"Replicated": {"Replicas": 10**9}}}, "Replicas"),
+    (
+        {**a_body(), "Mode": {"Replicated": {"Replicas": 100_001}}},
+        r"Mode\.Replicated\.Replicas \(--replicas\): 100001 is not between 0 and 100000",
+    ),
+    (a_body(StopGracePeriod=2**63 - 1), r"StopGracePeriod: 9223372036854775807 ns is longer than ten years, 87600h"),
+    (
+        {**a_body(), "UpdateConfig": {"Monitor": 3650 * 86400 * 10**9 + 1}},
+        r"UpdateConfig\.Monitor: 315360000000000001 ns is longer",
+    ),
+    ({**a_body(), "name": "db"}, "name: the same field is given as Name too"),
+    (a_body(Labels={"a\0": "x"}), r"ContainerSpec\.Labels: it must not contain a zero byte"),
+    (a_body(Labels={" ": "x"}), r"ContainerSpec\.Labels: a name in it is empty"),
     ({**a_body(), "Nonsense": 1}, "Nonsense"),
     (a_body(Nonsense=[1]), r"TaskTemplate\.ContainerSpec\.Nonsense"),
     (a_body(Image=""), "image reference must be provided"),
@@ -222,7 +233,18 @@ INVALID = [
     (a_body(Args=["x" * 100_000] * 5, Env=["A=" + "x" * 100_000] * 6), "Args: command, arguments and environment have"),
     (a_body(Args=["x"] * 110_000), "Args: command, arguments and environment have 1100000 bytes together"),
     (a_body(Dir="/" + "x" * 4095), "Dir: .* is longer than 4095 bytes"),
-    ({**a_body(), "Labels": {str(i): "x" * 1000 for i in range(2200)}}, "TaskTemplate: with its labels it has"),
+    (
+        {**a_body(), "Labels": {f"{i:03}": "x" * 1000 for i in range(270)}},
+        "Labels: it has 270810 bytes, more than 262144",
+    ),
+    (
+        {
+            **a_body(Args=["x" * 100_000] * 10, Labels={"a": "x" * 260_000}),
+            "Labels": {"a": "x" * 260_000},
+            "Networks": [{"Target": "x" * 600_000}],
+        },
+        "TaskTemplate: with its labels it has",
+    ),
     ([], "JSON object"),
 ]
 INVALID_IN_TEMPLATE: list[tuple[dict[str, Any], str]] = [
@@ -230,6 +252,21 @@ INVALID_IN_TEMPLATE: list[tuple[dict[str, Any], str]] = [
     ({"Resources": {"Limits": {"NanoCPUs": 100}}}, "at least 0.001"),
     ({"Resources": {"Limits": {"MemoryBytes": 1024}}}, "at least 4 MiB"),
     ({"Resources": {"Limits": {"Pids": -1}}}, "Pids"),
+    (
+        {"Resources": {"Limits": {"Pids": 2**63 - 1}}},
+        r"Pids \(--limit-pids\): 9223372036854775807 is not between 0 and 4194304",
+    ),
+    (
+        {"Resources": {"Limits": {"NanoCPUs": 10**18}}},
+        r"NanoCPUs \(--limit-cpu\): 1000000000 CPUs are more than any node has: at most 8192",
+    ),
+    ({"Resources": {"Reservations": {"NanoCPUs": 2**63 - 1}}}, r"\(--reserve-cpu\).* at most 8192"),
+    ({"Resources": {"Limits": {"MemoryBytes": 2**52 + 1}}}, r"\(--limit-memory\).* at most 4503599627370496, 4 PiB"),
+    ({"Resources": {"Reservations": {"MemoryBytes": 2**63 - 1}}}, r"\(--reserve-memory\).* at most 4503599627370496"),
+    (
+        {"Placement": {"MaxReplicas": 2**31}},
+        r"Placement\.MaxReplicas \(--replicas-max-per-node\): 2147483648 is not between 0 and 100000",
+    ),
     ({"RestartPolicy": {"Condition": "sometimes"}}, "none of none, on-failure, any"),
     ({"Networks": [{"Target": ""}]}, "must be named"),
 ]
@@ -248,6 +285,18 @@ def test_a_value_that_cannot_work_is_refused_by_the_field(body: Any, words: str)
 )
 def test_users_that_a_node_may_have_are_taken(user: str) -> None:
     assert read_service_spec(a_body(User=user)).task.user == user
+
+
+def test_the_largest_numbers_that_are_taken_read_back_as_they_are_shown() -> None:
+    body = a_body(StopGracePeriod=3650 * 86400 * 10**9)
+    body["TaskTemplate"]["Resources"] = {
+        "Limits": {"NanoCPUs": 8192 * 10**9, "MemoryBytes": 2**52, "Pids": 2**22},
+        "Reservations": {"NanoCPUs": 8192 * 10**9, "MemoryBytes": 2**52},
+    }
+    body["TaskTemplate"]["Placement"] = {"MaxReplicas": 100_000}
+    body["Mode"] = {"Replicated": {"Replicas": 100_000}}
+    spec = read_service_spec(body)
+    assert read_service_spec(show_service_spec(spec, defaults=False)) == spec
 
 
 def test_a_long_argument_that_a_program_can_be_given_is_taken() -> None:
