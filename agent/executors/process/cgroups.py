@@ -28,8 +28,12 @@ CONTROLLERS = ("cpu", "memory", "pids")
 SHIMS = "_shims"
 # 100 ms: the kernel's default period, and Docker's.
 CPU_PERIOD_US = 100_000
-# The kernel refuses a smaller quota (`min_cfs_quota_period`).
+# The kernel refuses a smaller quota (`min_cfs_quota_period`) and a larger one (`max_cfs_runtime`).
 CPU_QUOTA_US_MIN = 1_000
+CPU_QUOTA_US_MAX = (1 << 44) - 1
+# Source: Linux PID_MAX_LIMIT on 64 bits; more is refused, and "max" means the same.
+PIDS_MAX = 1 << 22
+MEMORY_BYTES_MAX = (1 << 63) - 1  # the kernel reads more as a negative number, or not at all
 
 
 class Hierarchy(NamedTuple):
@@ -158,18 +162,20 @@ class TaskCgroup:
         if limits.memory_bytes:
             self._limit_memory(limits.memory_bytes)
         if limits.pids:
-            _write(self.file("pids", "pids.max"), str(limits.pids))
+            _write(self.file("pids", "pids.max"), str(limits.pids) if limits.pids <= PIDS_MAX else "max")
 
     def _limit_cpu(self, cpu_nano: int) -> None:
         quota_us = max(CPU_QUOTA_US_MIN, cpu_nano * CPU_PERIOD_US // 10**9)
+        unlimited = quota_us > CPU_QUOTA_US_MAX
         if self._version("cpu") == 2:
-            _write(self.file("cpu", "cpu.max"), f"{quota_us} {CPU_PERIOD_US}")
+            _write(self.file("cpu", "cpu.max"), f"{'max' if unlimited else quota_us} {CPU_PERIOD_US}")
         else:
             _write(self.file("cpu", "cpu.cfs_period_us"), str(CPU_PERIOD_US))
-            _write(self.file("cpu", "cpu.cfs_quota_us"), str(quota_us))
+            _write(self.file("cpu", "cpu.cfs_quota_us"), "-1" if unlimited else str(quota_us))
 
     def _limit_memory(self, memory_bytes: int) -> None:
         """Bound memory, and swap with it: a task at its limit is killed, it does not slow the host by swapping."""
+        memory_bytes = min(memory_bytes, MEMORY_BYTES_MAX)
         if self._version("memory") == 2:
             _write(self.file("memory", "memory.max"), str(memory_bytes))
             swap, value = self.file("memory", "memory.swap.max"), "0"

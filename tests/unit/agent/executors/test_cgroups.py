@@ -102,6 +102,22 @@ def test_v1_limits_are_written(tmp_path: Path) -> None:
     assert written == contents(cgroup)
 
 
+def test_limits_beyond_the_kernels_are_none(tmp_path: Path) -> None:
+    """A limit that no task can reach must not keep it from starting."""
+    huge = Limits(cpu_nano=2**64 - 1, memory_bytes=2**64 - 1, pids=2**63 - 1)
+    v2 = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
+    v2.create(huge)
+    assert contents(v2) == {"cpu.max": "max 100000", "memory.max": str(2**63 - 1), "pids.max": "max"}
+    v1 = TaskCgroup(tuple(Hierarchy(1, (name,), f"{tmp_path}/{name}") for name in ("cpu", "memory", "pids")), "b", "t1")
+    v1.create(huge)
+    assert contents(v1) == {
+        "cpu.cfs_period_us": "100000",
+        "cpu.cfs_quota_us": "-1",
+        "memory.limit_in_bytes": str(2**63 - 1),
+        "pids.max": "max",
+    }
+
+
 def test_no_limit_writes_nothing(tmp_path: Path) -> None:
     """0 is no limit: the cgroup is there to find and to kill, and bounds nothing."""
     cgroup = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
