@@ -18,6 +18,7 @@ import trio
 from beeyard.core.errors import HostError, PeerError, RemoteProtocolError
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.host import Connection, Credentials
+from beeyard.runtime.real_greeting import PatientStream, Strangers, Turns
 from beeyard.runtime.real_tls import (
     failure_reason,
     handshake_as_client,
@@ -28,11 +29,9 @@ from beeyard.runtime.real_tls import (
 
 log = structlog.get_logger(__name__)
 
-# A handshake is three packets; whoever needs longer is gone or means to hold a slot.
+# A handshake is three packets; whoever needs longer is gone or means to keep us waiting.
 HANDSHAKE_TIMEOUT_S = 10.0
-# Each costs 3 ms of CPU: 64 at once keep a storm of 5,000 reconnecting agents from starving the sessions that stand.
-HANDSHAKES_MAX = 64
-# Connections wait here while handshakes are limited.
+# Connections wait here while we compute.
 BACKLOG = 4096
 # A peer whose machine lost power says nothing: the kernel asks after 30 s of silence and gives up within a minute.
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
@@ -101,7 +100,8 @@ class RealListener:
         self._credentials = credentials
         self._unix_path = unix_path
         self._inode = os.stat(unix_path).st_ino if unix_path else 0
-        self._handshakes = trio.Semaphore(HANDSHAKES_MAX)
+        self._strangers = Strangers()
+        self._turns = Turns()
 
     @property
     def address(self) -> str:
@@ -149,16 +149,21 @@ class RealListener:
         _keep_alive(stream)
         if self._credentials is None:
             return Connection(stream=stream, remote=remote)
+        address = remote.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        if reason := self._strangers.admit(address):
+            _log_refusal(remote, reason)
+            return None
         try:
-            async with self._handshakes:
-                with trio.fail_after(HANDSHAKE_TIMEOUT_S):
-                    encrypted = await handshake_as_server(stream, self._credentials(), remote)
+            patient = PatientStream(stream, self._turns, HANDSHAKE_TIMEOUT_S)
+            encrypted = await handshake_as_server(stream, self._credentials(), remote, patient)
             return Connection(stream=encrypted, remote=remote, peer=peer_of(encrypted))
         except trio.TooSlowError:
             _log_refusal(remote, f"no TLS handshake within {HANDSHAKE_TIMEOUT_S:g} s")
         except (trio.BrokenResourceError, RemoteProtocolError) as error:
             _log_refusal(remote, failure_reason(error))
             await _linger(stream)
+        finally:
+            self._strangers.leave(address)
         return None
 
 

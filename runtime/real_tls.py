@@ -49,18 +49,23 @@ class ExplainingStream(TlsStream):
         return trio.BrokenResourceError(f"connection to {self._remote} is broken: {failure_reason(error)}")
 
 
-async def handshake_as_server(transport: trio.SocketStream, credentials: Credentials, remote: str) -> TlsStream:
+async def handshake_as_server(
+    transport: trio.SocketStream, credentials: Credentials, remote: str, through: trio.abc.Stream | None = None
+) -> TlsStream:
     """Let a client in, with a certificate of the CA or with none.
+
+    Args:
+        through: the transport as it is to be used during the handshake; None: just so.
 
     Raises:
         trio.BrokenResourceError: it was refused, and told so, or is gone; `failure_reason` tells.
     """
-    return await _handshake(transport, credentials, remote, server=True)
+    return await _handshake(transport, credentials, remote, through or transport, server=True)
 
 
 async def handshake_as_client(transport: trio.SocketStream, credentials: Credentials, remote: str) -> TlsStream:
     """Greet a server; raises as `handshake_as_server`."""
-    return await _handshake(transport, credentials, remote, server=False)
+    return await _handshake(transport, credentials, remote, transport, server=False)
 
 
 class _Tap:
@@ -82,17 +87,19 @@ class _Tap:
         return self.tls
 
 
-async def _handshake(transport: trio.SocketStream, credentials: Credentials, remote: str, *, server: bool) -> TlsStream:
+async def _handshake(
+    transport: trio.SocketStream, credentials: Credentials, remote: str, through: trio.abc.Stream, *, server: bool
+) -> TlsStream:
     try:
         tap = _Tap(_context(credentials, server))
     except (ssl.SSLError, ValueError) as error:
         raise trio.BrokenResourceError(f"our own certificate or key cannot be used: {error}") from None
-    stream = trio.SSLStream(transport, cast("ssl.SSLContext", tap), server_side=server, https_compatible=True)
+    stream = trio.SSLStream(through, cast("ssl.SSLContext", tap), server_side=server, https_compatible=True)
     try:
         await stream.do_handshake()
     except trio.BrokenResourceError:
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await transport.send_all(tap.outgoing.read())
+            await through.send_all(tap.outgoing.read())
         raise
     return ExplainingStream(transport, tap, remote)
 

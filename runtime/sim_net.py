@@ -19,7 +19,6 @@ from beeyard.runtime.sim_tls import HandshakeRefused, greet_client, greet_server
 log = structlog.get_logger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-HANDSHAKES_MAX = 64
 ANY_ADDRESS = ("0.0.0.0", "::")
 
 # Called with whoever's handler failed and how, so that a bug is not lost in a log.
@@ -173,7 +172,6 @@ class SimListener:
         self._errors = errors
         self._waiting: collections.deque[tuple[Pair, int | None]] = collections.deque()
         self._changed = trio.Event()
-        self._handshakes = trio.Semaphore(HANDSHAKES_MAX)
 
     @property
     def address(self) -> str:
@@ -227,9 +225,8 @@ class SimListener:
         if self._credentials is None:
             return Connection(stream=end, remote=end.remote, peer_uid=uid)
         try:
-            async with self._handshakes:
-                with trio.fail_after(HANDSHAKE_TIMEOUT_S):
-                    peer = await greet_client(end, self._credentials(), self._wall_now_s())
+            with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+                peer = await greet_client(end, self._credentials(), self._wall_now_s())
             return Connection(stream=end, remote=end.remote, peer=peer)
         except trio.TooSlowError:
             _log_refusal(end.remote, f"no TLS handshake within {HANDSHAKE_TIMEOUT_S:g} s")

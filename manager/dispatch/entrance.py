@@ -24,7 +24,8 @@ from beeyard.runtime.frames import FrameStream
 from beeyard.runtime.host import Connection
 
 FIRST_MESSAGE_S = 10.0
-# Connections that have not said yet what they are for. More than any reconnecting cluster keeps open for long.
+# Connections that have not said yet what they are for. More than any reconnecting cluster keeps open for long. Those that
+# show a certificate and those that do not are counted apart: who wants to join must not keep members out.
 STRANGERS_MAX = 1024
 # A join request is 1 KiB; whoever shows no certificate may not make us buffer more than this.
 STRANGER_FRAME_BYTES_MAX = 65536
@@ -39,7 +40,7 @@ class Entrance:
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        self._n_strangers = 0
+        self._n_strangers = {False: 0, True: 0}  # by whether they show a certificate
 
     async def greet(self, connection: Connection, *, manager_node_connected: bool) -> Visitor | None:
         """Hear what a connection is for and deal with it; somebody who wants a session is returned.
@@ -49,7 +50,7 @@ class Entrance:
         """
         limit = FRAME_BYTES_MAX if connection.peer is not None else STRANGER_FRAME_BYTES_MAX
         visitor = Visitor(connection, FrameStream(connection.stream, from_agent_decoder, limit))
-        match await self._first_message(visitor.frames):
+        match await self._first_message(visitor.frames, connection.peer is not None):
             case None:
                 pass
             case Refused() as refused:
@@ -67,10 +68,10 @@ class Entrance:
                 await visitor.refuse(Refused(reason=f"a connection cannot begin with {type(other).__name__}"))
         return None
 
-    async def _first_message(self, frames: FrameStream[FromAgent]) -> FromAgent | Refused | None:
-        if self._n_strangers >= STRANGERS_MAX:
+    async def _first_message(self, frames: FrameStream[FromAgent], is_member: bool) -> FromAgent | Refused | None:
+        if self._n_strangers[is_member] >= STRANGERS_MAX:
             return Refused(reason="too many connections at once", retry=True)
-        self._n_strangers += 1
+        self._n_strangers[is_member] += 1
         try:
             with trio.fail_after(FIRST_MESSAGE_S):
                 return await frames.receive()
@@ -79,7 +80,7 @@ class Entrance:
         except RemoteProtocolError as error:
             return Refused(reason=str(error))
         finally:
-            self._n_strangers -= 1
+            self._n_strangers[is_member] -= 1
 
     async def _join(self, visitor: Visitor, request: JoinRequest, manager_node_connected: bool) -> None:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import ssl
 import stat
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ from structlog.testing import capture_logs
 
 from beeyard.core.errors import HostError, PeerError
 from beeyard.core.states import Role
-from beeyard.runtime import real_net
+from beeyard.runtime import real_greeting, real_net
 from beeyard.runtime.host import Connection
 from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_net import RealNet
@@ -102,6 +104,51 @@ async def test_silent_client_is_refused_after_the_bound(monkeypatch: pytest.Monk
         with trio.fail_after(5):
             assert await silent.stream.receive_some() == b""
         await silent.stream.aclose()
+
+
+@pytest.mark.parametrize("said", ["nothing", "a part of its greeting", "its greeting alone"])
+async def test_clients_that_say_too_little_keep_nobody_out(said: str) -> None:
+    """A crowd that begins a handshake and stops there costs sockets; who greets properly is let in at once."""
+    ours, net = identities(), RealNet()
+    manager, worker = ours.node("m1", Role.MANAGER), ours.node("n1")
+    words = {"nothing": b"", "a part of its greeting": a_greeting()[:40], "its greeting alone": a_greeting()}[said]
+    async with serving(net, LOOPBACK, echo, lambda: manager) as address, contextlib.AsyncExitStack() as crowd:
+        for _ in range(150):
+            stream = (await net.dial(address)).stream
+            crowd.push_async_callback(trio.aclose_forcefully, stream)
+            if words:
+                await stream.send_all(words)
+        with trio.fail_after(3):
+            await dial_and_exchange(net, address, worker)
+
+
+def a_greeting() -> bytes:
+    """A TLS client's first words."""
+    outgoing = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
+
+
+async def test_strangers_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is hung up on, logged with the reason; one that was let in makes room for the next."""
+    monkeypatch.setattr(real_greeting, "STRANGERS_PER_ADDRESS_MAX", 2)
+    ours, net = identities(), RealNet()
+    manager, worker = ours.node("m1", Role.MANAGER), ours.node("n1")
+    with capture_logs() as logs:
+        async with serving(net, LOOPBACK, echo, lambda: manager) as address:
+            silent = await net.dial(address)
+            for _ in range(3):
+                await dial_and_exchange(net, address, worker)
+            second, third = await net.dial(address), await net.dial(address)
+            with trio.fail_after(5):
+                assert await third.stream.receive_some() == b""
+            for connection in (silent, second, third):
+                await connection.stream.aclose()
+    reasons = [entry["reason"] for entry in logs if "more than" in entry["reason"]]
+    assert reasons == ["more than 2 connections of 127.0.0.1 without a TLS handshake"]
 
 
 async def test_last_words_reach_a_client_that_keeps_sending() -> None:

@@ -17,6 +17,7 @@ from beeyard.core.wire import (
     Resync,
     StatusReport,
 )
+from beeyard.manager.dispatch import entrance
 from beeyard.runtime.host import PeerCertificate
 from tests.support.dispatch_world import A_DESCRIPTION, EPOCH_S, Config, a_dispatch_world
 from tests.support.memory_database import MemoryDatabase
@@ -281,3 +282,17 @@ async def test_refused_session_costs_the_standing_one_nothing(autojump_clock: ob
         await (await world.say_hello(impostor)).hear_refusal()
         assert world.dispatcher.is_connected(peer.node_id)
         await agent.hear_nothing()
+
+
+async def test_strangers_keep_no_member_out(autojump_clock: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may be at once, without a certificate and silent: the next of their kind is refused, a member is not."""
+    monkeypatch.setattr(entrance, "STRANGERS_MAX", 3)
+    async with a_dispatch_world() as world:
+        peer = await world.join()
+        for _ in range(3):
+            await world.connect()
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await world.ask_to_join(world.authority.join_token(Role.WORKER))
+        assert isinstance(refused, Refused)
+        assert (refused.reason, refused.retry) == ("too many connections at once", True)
+        await world.session(peer)

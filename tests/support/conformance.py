@@ -188,6 +188,7 @@ async def check_net(server: Net, client: Net, address: str, identities: Identiti
     await _check_plain(server, client, address)
     await _check_encrypted(server, client, address, identities)
     await _check_refusals(server, client, address, identities)
+    await _check_silence(server, client, address, identities)
 
 
 async def check_unix(net: Net, dial: Callable[[str], Awaitable[Connection]], path: str, uid: int) -> None:
@@ -304,6 +305,17 @@ async def _check_refusals(server: Net, client: Net, address: str, identities: Id
         shown[0] = manager
         assert n_handled <= 1  # who poses as a manager may see a connection begin, and nothing on it
         await dial_and_exchange(client, bound, worker)
+
+
+async def _check_silence(server: Net, client: Net, address: str, identities: Identities) -> None:
+    """A crowd that connects and says nothing keeps nobody out."""
+    manager, worker = identities.node("m1", Role.MANAGER), identities.node("n1")
+    async with serving(server, address, echo, lambda: manager) as bound:
+        crowd = [await client.dial(bound) for _ in range(70)]
+        with trio.fail_after(5):
+            await dial_and_exchange(client, bound, worker)
+        for connection in crowd:
+            await connection.stream.aclose()
 
 
 @asynccontextmanager
