@@ -56,7 +56,7 @@ def a_node_that_is_down_gives_up_its_addresses() -> AbstractContextManager[Any]:
 
 def a_new_manager_does_not_restore_grants() -> AbstractContextManager[Any]:
     """It begins with empty books."""
-    return patch.object(AddressLedger, "_restore", lambda self, task: None)
+    return patch.object(AddressLedger, "restore", lambda self, task, grant: None)
 
 
 def the_end_is_reported_before_the_links_are_down() -> AbstractContextManager[Any]:
