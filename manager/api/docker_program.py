@@ -58,7 +58,11 @@ def read_program(container: Fields) -> Program:
         stop_signal=_stop_signal(container),
     )
     n_bytes = 0
-    for name, strings in (("Command", program.command), ("Args", program.args), ("Env", program.env)):
+    for name, strings in (
+        ("Command (--entrypoint)", program.command),
+        ("Args (--args)", program.args),
+        ("Env (--env)", program.env),
+    ):
         n_bytes += _strings_bytes(container.name_of(name), strings)
     if n_bytes > STRINGS_BYTES_MAX:
         reason = f"command, arguments and environment have {n_bytes} bytes together, more than {STRINGS_BYTES_MAX}"
