@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from beeyard.core.errors import DiskError
+from beeyard.runtime.host import Record
 from beeyard.runtime.sqlite_database import SqliteDatabase
 from tests.support.conformance import a_record, check_database
 
@@ -32,6 +33,22 @@ async def test_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert modes == {"store.db": 0o600, "store.db-wal": 0o600}
+
+
+async def test_write_ahead_log_is_cut_back_after_a_large_batch(tmp_path: Path) -> None:
+    """It grows for one batch and stays within 16 MB and what one batch adds under the writes that follow."""
+    database = await SqliteDatabase.open(str(tmp_path / "store.db"))
+    wal = tmp_path / "store.db-wal"
+
+    async def write(begin: int, n: int) -> int:
+        await database.commit([Record(index=begin + i, kind="task", id=f"t{i}", data=b"x" * 4000) for i in range(n)])
+        return wal.stat().st_size
+
+    assert await write(1, 8000) > 40 << 20
+    # The first write behind it copies the log, the next begins it anew.
+    sizes = [await write(10_000 * i, 100) for i in range(1, 60)]
+    await database.aclose()
+    assert max(sizes[2:]) < (16 << 20) + (2 << 20)
 
 
 async def test_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
