@@ -5,7 +5,7 @@ address of the ranges in turn, some hundred a second, until its standard input c
 {"rounds": n, "conflicts": [[address, mac, mac, seconds], ...], "seen": {address: [mac, ...]}}.
 
 A conflict is two answers to *the same question*: an address that moved from one task to the next is none. Answers are
-counted, not hardware addresses: those follow from the IP address, so two machines that have it would answer with the same one.
+counted, not hardware addresses: these follow from the IP address, so two machines that have it would answer alike.
 """
 
 from __future__ import annotations
