@@ -19,6 +19,7 @@ from beeyard.core.errors import ClusterError, InvalidSpec
 from beeyard.runtime import real
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller
+from beeyard.runtime.real_lock import sole_use
 from beeyard.runtime.real_main import add_log_level, run_daemon, with_scheme
 
 TOKEN_VARIABLE = "BEEYARD_JOIN_TOKEN"
@@ -43,21 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep=Keep(options.logs_kept, options.log_mib_kept << 20),
     )
 
+    config = AgentConfig(
+        state_dir=state_dir,
+        managers=tuple(with_scheme(address, "tcp://") for address in options.manager),
+        join_token=options.token,
+        node_name=options.hostname,
+    )
+
     async def run() -> None:
-        try:
-            if options.purge:
-                await purge(executor)
-            else:
-                config = AgentConfig(
-                    state_dir=state_dir,
-                    managers=tuple(with_scheme(address, "tcp://") for address in options.manager),
-                    join_token=options.token,
-                    node_name=options.hostname,
-                )
-                await daemon.run(real.host(executors=[executor], hostname=options.hostname), config)
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await executor.aclose()
+        # Two agents on one directory would take each other's sessions, and a purge the tasks of the agent beside it.
+        with sole_use(state_dir, "agent"):
+            try:
+                if options.purge:
+                    await purge(executor)
+                else:
+                    await daemon.run(real.host(executors=[executor], hostname=options.hostname), config)
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                    await executor.aclose()
 
     return run_daemon("beeyard agent", options.log_level, run)
 

@@ -113,6 +113,26 @@ def test_what_a_dead_agent_left_is_cleaned_by_the_next(node: YardCluster) -> Non
     eventually(lambda: survey.check([], node.get("/tasks")) is None, within_s=60, every_s=0.5)
 
 
+@pytest.mark.parametrize("flags", [("--purge",), ("--manager", "127.0.0.1:1")])
+def test_a_second_agent_or_a_purge_beside_a_running_agent_is_refused(node: YardCluster, flags: tuple[str, ...]) -> None:
+    """Nothing is touched: neither tasks nor the session of the first."""
+    docker = Docker(node.api_socket)
+    docker("service", "create", "--name", "kept", "host", "sleep", MARKER)
+    before = [(task["ID"], task["Status"]["ContainerStatus"]["PID"]) for task in docker.running("kept")]
+    state = node.state / "agent1"
+    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard.agent", *flags, "--state-dir", str(state)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    pid = node.daemons()["agent1"].pid
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"beeyard agent: cannot use {state}: another agent (pid {pid}) uses it\n",
+    )
+    time.sleep(1)
+    assert before == [(task["ID"], task["Status"]["ContainerStatus"]["PID"]) for task in docker.running("kept")]
+    assert YardCluster.process_exists(before[0][1])
+    docker("service", "rm", "kept")
+
+
 def test_an_agent_that_is_not_let_in_leaves_nothing(node: YardCluster) -> None:
     """With a token whose secret is wrong it says so and ends, and no directory tells of it."""
     state = node.state / "refused"

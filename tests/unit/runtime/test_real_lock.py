@@ -1,0 +1,72 @@
+"""One user at a time for a directory, whatever happens to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beeyard.core.errors import DiskError
+from beeyard.runtime.real_lock import LOCK_FILE, sole_use
+
+HOLD = """
+import sys
+from beeyard.runtime.real_lock import sole_use
+with sole_use(sys.argv[1], "agent"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_second_user_is_told_who_the_first_is_until_that_one_is_gone(tmp_path: Path) -> None:
+    """Killed without a warning, it holds nothing any more."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    command = [sys.executable, "-c", HOLD, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        sentence = f"cannot use {directory}: another agent (pid {holder.pid}) uses it"
+        with pytest.raises(DiskError) as refused, sole_use(str(directory), "agent"):
+            raise AssertionError
+        assert str(refused.value) == sentence
+        holder.kill()
+    with sole_use(str(directory), "agent"):
+        assert (directory / LOCK_FILE).read_text() == f"{os.getpid()}\n"
+
+
+def test_directory_that_was_not_there_is_gone_when_nothing_came_into_it(tmp_path: Path) -> None:
+    """What was there, or is not empty, stays."""
+    new, old, used = tmp_path / "new" / "state", tmp_path / "old", tmp_path / "used"
+    old.mkdir()
+    for directory in (new, old, used):
+        with sole_use(str(directory), "agent"):
+            assert directory.is_dir()
+            if directory is used:
+                (directory / "identity").touch()
+    assert [directory.is_dir() for directory in (new, old, used)] == [False, True, True]
+
+
+def test_child_that_outlives_the_user_does_not_hold_the_directory(tmp_path: Path) -> None:
+    """Tasks run on when their agent is stopped."""
+    with sole_use(str(tmp_path), "agent"):
+        child = subprocess.Popen(["sleep", "1d"], close_fds=False)
+    try:
+        with sole_use(str(tmp_path), "agent"):
+            pass
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """The sentence is one for a person."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(DiskError, match=r"cannot use .*/file/state: Not a directory"),
+        sole_use(f"{tmp_path}/file/state", "agent"),
+    ):
+        raise AssertionError
