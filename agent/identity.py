@@ -21,7 +21,7 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.core.errors import InvalidSpec, PeerError, PeerRefused, RemoteProtocolError
+from beeyard.core.errors import DiskError, InvalidSpec, PeerError, PeerRefused, RemoteProtocolError
 from beeyard.core.wire import (
     CaReply,
     CaRequest,
@@ -107,20 +107,19 @@ class IdentityKeeper:
     async def load(self, token: JoinToken | None) -> bool:
         """Read the identity from disk. False when there is none that can still be used.
 
-        An expired one is of no use to connect with, but its node id is asked for again when joining.
+        An expired one is of no use to connect with, but its node id is asked for again when joining. A damaged one is an
+        error also when there is a token: joining as somebody else would stop the tasks that run here, which the cluster
+        still counts on under the node's own name.
 
         Raises:
             InvalidSpec: the token is one of another cluster than the one this node belongs to.
+            DiskError: what is on the disk is no identity.
         """
         data = await self._host.files.read(self._path)
         if data is None:
             return False
-        try:
-            identity = msgspec.msgpack.decode(data, type=Identity)
-        except msgspec.MsgspecError as error:
-            log.warning("the identity on disk is damaged and not used", path=self._path, reason=str(error))
-            return False
-        if token is not None and self._host.pki.digest(identity.ca_certificate_pem) != token.ca_digest:
+        identity, ca_digest = self._read(data)
+        if token is not None and ca_digest != token.ca_digest:
             reason = (
                 f"it is of another cluster than the one this node belongs to; to leave that one, remove {self._path}"
             )
@@ -130,6 +129,20 @@ class IdentityKeeper:
             return True
         log.warning("the certificate of this node has expired", node=identity.node_id)
         return False
+
+    def _read(self, data: bytes) -> tuple[Identity, str]:
+        """The identity in a file, and the digest of its CA."""
+        try:
+            identity = msgspec.msgpack.decode(data, type=Identity)
+            certificate = self._host.pki.inspect(identity.certificate_pem)
+            ca_digest = self._host.pki.digest(identity.ca_certificate_pem)
+            if certificate.node_id != identity.node_id:
+                raise RemoteProtocolError("its certificate is another node's")
+        except (msgspec.MsgspecError, RemoteProtocolError) as error:
+            log.error("the identity on disk is damaged", path=self._path, reason=str(error))
+            reason = "the identity in it is damaged: restore it, or remove it to join as a new node"
+            raise DiskError("use", self._path, reason) from error
+        return identity, ca_digest
 
     async def join(self, address: str, token: JoinToken, hostname: str) -> None:
         """Ask one manager to let this node in, and keep what it gives.

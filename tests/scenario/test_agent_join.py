@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import trio
 
 from beeyard.agent import daemon
-from beeyard.core.errors import ClusterError, InvalidSpec, PeerRefused
+from beeyard.agent.identity import Identity
+from beeyard.core.errors import ClusterError, DiskError, InvalidSpec, PeerRefused
+from beeyard.core.states import TaskState
 from beeyard.core.wire import CaReply, CaRequest, Hello, IdentityReply, JoinRequest, Refused
 from beeyard.runtime.host import Credentials
 from tests.support.agent_machine import STATE_DIR, Machine
+from tests.support.agent_tasks import an_assigned
 from tests.support.scripted_manager import MANAGER, Peer
 
 
@@ -160,3 +164,38 @@ async def test_a_token_of_another_cluster_does_not_move_a_member(machine, autoju
 async def test_an_agent_without_a_manager_to_ask_says_so(machine, autojump_clock):
     with pytest.raises(InvalidSpec, match="give the address of at least one manager"):
         await daemon.run(machine.host(), machine.config(managers=(), token=machine.token))
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "no certificate", "of another node"])
+async def test_a_damaged_identity_is_no_reason_to_become_another_node(machine, autojump_clock, damage):
+    """The tasks of this node run on and nothing is touched until somebody has decided, though there is a token."""
+    await machine.make_member()
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1)])
+        await manager.until_state("t1", TaskState.RUNNING)
+    path = f"{STATE_DIR}/identity"
+    data = await machine.files().read(path)
+    identity = msgspec.msgpack.decode(data, type=Identity)
+    match damage:
+        case "torn":
+            data = data[:-10]
+        case "empty":
+            data = b""
+        case "no certificate":
+            data = replaced(identity, certificate_pem=b"damaged")
+        case "of another node":
+            data = replaced(identity, node_id="n2")
+    await machine.files().replace(path, data)
+    with pytest.raises(DiskError) as ended:
+        await daemon.run(machine.host(), machine.config(token=machine.token))
+    assert str(ended.value) == (
+        f"cannot use {path}: the identity in it is damaged: restore it, or remove it to join as a new node"
+    )
+    assert len(machine.net.dialled) == 1, "nobody was asked to let it in"
+    assert machine.tasks.started == ["t1"]
+    assert await machine.files().read(path) == data
+
+
+def replaced(identity, **changes):
+    return msgspec.msgpack.encode(msgspec.structs.replace(identity, **changes))

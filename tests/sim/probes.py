@@ -68,7 +68,7 @@ DEFECTS = (
     Probe("a firebreak around a session", "the session failed"),
     Probe("a grant of nobody", "grant of an unknown hook"),
     Probe("a damaged record", "a task record is damaged and removed"),
-    Probe("a damaged identity", "the identity on disk is damaged and not used"),
+    Probe("a damaged identity", "the identity on disk is damaged"),
     Probe("a damaged list of managers", "the list of managers is damaged and not used"),
 )
 
