@@ -104,6 +104,8 @@ class SqliteDatabase:
             connection = self._connection
             try:
                 return await trio.to_thread.run_sync(job, connection)
+            except msgspec.MsgspecError as error:
+                raise DiskError(operation, self._path, f"its log is damaged ({error})") from error
             except sqlite3.Error as error:
                 if _is_sync_failure(error):
                     self._failed = "the disk failed to sync; restart the daemon to read what it holds"

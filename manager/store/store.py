@@ -76,16 +76,19 @@ class Store(View):
         """Read everything into memory.
 
         Raises:
-            DiskError
+            DiskError: it cannot be read, or something in it is damaged.
         """
         database = await host.open_database(path)
         store = cls(host, database, path)
         store.index, records = await database.load()
-        for record in records:
-            if record.data is not None:
-                obj = _decode(record.data)
-                store._tables.put(obj)
-                store._working.put(obj)
+        try:
+            for record in records:
+                if (obj := _object_in(record, path)) is not None:
+                    store._tables.put(obj)
+                    store._working.put(obj)
+        except DiskError:
+            await database.aclose()
+            raise
         log.info("store opened", path=path, index=store.index, objects=len(records))
         return store
 
@@ -167,6 +170,7 @@ class Store(View):
 
         Raises:
             Compacted: some of them are no longer kept.
+            DiskError: they cannot be read.
         """
         if self._recent and self._recent[0].index <= since + 1:
             # Invariant: indices in `_recent` have no holes.
@@ -176,7 +180,11 @@ class Store(View):
         if since < self.index and (not records or records[0].index != since + 1):
             raise Compacted(f"writes after {since} are no longer kept")
         # The database may already hold a group that is not published yet.
-        return [_change_of(record) for record in records if record.index <= self.index]
+        return [
+            Change(record.kind, record.id, None, _object_in(record, self._path), record.index)
+            for record in records
+            if record.index <= self.index
+        ]
 
     async def _commit_group(self) -> None:
         """Build, store, publish and answer one group."""
@@ -243,6 +251,16 @@ def _record_of(change: Change) -> Record:
     )
 
 
-def _change_of(record: Record) -> Change:
-    new = None if record.data is None else _decode(record.data)
-    return Change(record.kind, record.id, None, new, record.index)
+def _object_in(record: Record, path: str) -> StoredObject | None:
+    """What a record holds, None when it is of a deletion."""
+    if record.data is None:
+        return None
+    reason = "it is another object than it is filed as"
+    try:
+        obj = _decode(record.data)
+        if (KIND_NAMES[type(obj)], obj.id) == (record.kind, record.id):
+            return obj
+    except (msgspec.MsgspecError, TypeError) as error:
+        reason = str(error)
+    reason = f"the {record.kind} {record.id} in it is damaged ({reason}); restore the file from a backup"
+    raise DiskError("read", path, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -158,4 +159,20 @@ async def test_failed_sync_is_not_believed_until_the_next_start(tmp_path: Path) 
     await database.aclose()
     database = await SqliteDatabase.open(path)
     assert await database.load() == (1, [a_record(1)])
+    await database.aclose()
+
+
+async def test_damaged_log_is_an_error_with_a_sentence(tmp_path: Path) -> None:
+    """Whoever asks for what is in it hears so; what was stored can still be read."""
+    path = str(tmp_path / "store.db")
+    database = await SqliteDatabase.open(path)
+    await database.commit([a_record(1, "a", b"x")])
+    await database.aclose()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("update log set records=x'c1'")
+        connection.commit()
+    database = await SqliteDatabase.open(path)
+    with pytest.raises(DiskError, match=r"cannot read .*/store.db: its log is damaged \(MessagePack data is malformed"):
+        await database.changes(0)
+    assert await database.load() == (1, [a_record(1, "a", b"x")])
     await database.aclose()

@@ -288,6 +288,37 @@ async def test_callers_end_with_the_committer() -> None:
     assert not store.services
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\xc1", "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)"),
+        (b"", "Input data was truncated"),
+        (msgspec.msgpack.encode({"type": "node", "id": 7}), "Expected `str`, got `int` - at `$.id`"),
+        (msgspec.msgpack.encode(a_service("b")), "it is another object than it is filed as"),
+        (cast("bytes", "text"), "a bytes-like object is required, not 'str'"),
+    ],
+)
+async def test_damaged_object_is_named(data: bytes, reason: str) -> None:
+    """At the start and to watchers alike; the database is closed."""
+    database = MemoryDatabase()
+    async with running_store(database) as (store, _):
+        await store.commit(lambda tx: tx.create(a_service("a")))
+    record = database.log[0]
+    database.log[0] = msgspec.structs.replace(record, data=data)
+    with pytest.raises(DiskError) as refused:
+        await Store.open(cast("Host", _Host(database)), "/state/store.db")
+    assert str(refused.value) == (
+        f"cannot read /state/store.db: the service a in it is damaged ({reason}); restore the file from a backup"
+    )
+    assert database.closed
+
+    database.log[0] = record
+    async with running_store(database) as (store, _):
+        database.log[0] = msgspec.structs.replace(record, data=data)
+        with pytest.raises(DiskError, match="the service a in it is damaged"):
+            await anext(store.watch(0))
+
+
 async def test_indexes_follow_tasks() -> None:
     """Tasks are found by service in order of slot, and by node from the commit that places them until deleted."""
     async with running_store() as (store, _):
