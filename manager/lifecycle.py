@@ -20,7 +20,7 @@ what it was made on changes: its task is not wanted any more, its node is anothe
 
 One loop looks (`_look_loop`): it takes over what changed, lets new tasks in and gives the waiting ones to the kernel,
 without ever waiting in between. Two loops store what came out of that, in batches: new tasks as PENDING (`_admit_loop`),
-plans as ASSIGNED (`_assign_loop`). Hooks run beside all of them.
+plans as ASSIGNED (`_assign_loop`); what they write is in `manager/transition.py`. Hooks run beside all of them.
 
 Tasks of one service and spec version are decided as one group. A group that could not be placed whole is *blocked* until
 something changes that may help: a node, a network, an end of a task, a rested address. Until then it costs nothing and
@@ -34,12 +34,11 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import msgspec
 import structlog
 import trio
 
 from beeyard.core.errors import HookRefused
-from beeyard.core.model import AnyGrant, Node, Task, TaskStatus
+from beeyard.core.model import Node, Task
 from beeyard.core.placement import Demand
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Group
@@ -48,11 +47,10 @@ from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
 from beeyard.manager.news import News
 from beeyard.manager.plan import Patience, Plan, Queue
 from beeyard.manager.planner import Planner
-from beeyard.manager.store import Change, Store, Transaction, Wakeups
+from beeyard.manager.store import Change, Store, Wakeups
+from beeyard.manager.transition import MESSAGE_PENDING, admit, assign
 from beeyard.runtime.host import Host
 
-MESSAGE_PENDING = "pending task scheduling"
-MESSAGE_ASSIGNED = "scheduler assigned task to node"
 REASON_INTERNAL = "internal error while scheduling"
 # A plan that waits longer than this for a hook says so in its task's message. Most hooks take microseconds.
 SLOW_HOOK_S = 1.0
@@ -164,7 +162,7 @@ class Lifecycle:
             await early.finish(Stage.PENDING)
         except HookRefused as refusal:
             del self._admitting[task.id]
-            self._refused_everywhere(task, refusal)
+            self._rest(task, str(refusal))
         else:
             self._admitted.put(task)
 
@@ -172,28 +170,16 @@ class Lifecycle:
         while True:
             # A change of the status alone is cheap, and everything behind it gains from large lots.
             tasks = await self._admitted.take(5 * self._config.commit_tasks_max)
-            stored = await self._store.commit_patiently(partial(self._admit, tasks))
+            stored = await self._store.commit_patiently(partial(admit, tasks, self._early.grants))
             for task, grants in zip(tasks, stored, strict=True):
                 del self._admitting[task.id]
+                if isinstance(grants, Exception):
+                    self._rest(task, REASON_INTERNAL)
+                    continue
                 if grants is not None:
                     self._early.stored_pending(task.id, grants)
                 if grants is None or not self._is_wanted(task.id):
                     self._early.end(task.id)
-
-    def _admit(self, tasks: Sequence[Task], tx: Transaction) -> list[tuple[AnyGrant, ...] | None]:
-        """NEW → PENDING. For each task the grants stored with it, None when it is not wanted any more."""
-        stored: list[tuple[AnyGrant, ...] | None] = []
-        for task in tasks:
-            now = tx.get(Task, task.id)
-            wanted = now is not None and now.status.state == TaskState.NEW and now.desired_state <= TaskState.RUNNING
-            if now is None or not wanted:
-                stored.append(None)
-                continue
-            status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
-            grants = self._early.grants(task.id)
-            tx.update(msgspec.structs.replace(now, status=status, grants=(*now.grants, *grants)))
-            stored.append(grants)
-        return stored
 
     # --- PENDING: the kernel picks a node ----------------------------------------------------------------------------
 
@@ -283,16 +269,16 @@ class Lifecycle:
         log.info("hook refused", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=str(refusal))
         self._plan_anew(plan)
         if refusal.scope != "node":
-            self._refused_everywhere(plan.task, refusal)
+            self._rest(plan.task, str(refusal))
         elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s):
             self._news.tell(plan.task, MESSAGE_PENDING, str(refusal))
 
-    def _refused_everywhere(self, task: Task, refusal: HookRefused) -> None:
-        """A hook refused the task wherever it goes: it rests, then all of its hooks are asked anew."""
+    def _rest(self, task: Task, reason: str) -> None:
+        """The task cannot go anywhere, such as when a hook refused it: it rests, then all of its hooks are asked anew."""
         self._early.end(task.id)
         self._patience.refused_everywhere(task.id, trio.current_time())
-        log.info("hook refused everywhere", stage=task.status.state.name, task=task.id, reason=str(refusal))
-        self._news.tell(task, MESSAGE_PENDING, str(refusal))
+        log.info("task rests", stage=task.status.state.name, task=task.id, reason=reason)
+        self._news.tell(task, MESSAGE_PENDING, reason)
         self._changes.poke()
 
     # --- ASSIGNED: stored with its node and grants -------------------------------------------------------------------
@@ -303,26 +289,15 @@ class Lifecycle:
             plans = [plan for plan in taken if not plan.over]
             for plan in plans:
                 plan.committing = True
-            faults = await self._store.commit_patiently(partial(self._assign, plans))
+            faults = await self._store.commit_patiently(partial(assign, plans, self._planner.index))
             for plan, fault in zip(plans, faults, strict=True):
-                if fault:
+                if isinstance(fault, Exception):
+                    self._plan_anew(plan)
+                    self._rest(plan.task, REASON_INTERNAL)
+                elif fault:
                     self._plan_anew(plan, fault)
                 else:
                     self._keep_plan(plan)
-
-    def _assign(self, plans: Sequence[Plan], tx: Transaction) -> list[str]:
-        """PENDING → ASSIGNED. For each plan "" or why it does not hold any more."""
-        faults: list[str] = []
-        for plan in plans:
-            fault = plan.fault(tx, self._planner.index)
-            faults.append(fault)
-            if fault:
-                continue
-            task = tx.find(Task, plan.task.id)
-            status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
-            grants = (*task.grants, *plan.grants())
-            tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
-        return faults
 
     def _keep_plan(self, plan: Plan) -> None:
         """The plan is stored: its room and grants are the task's now."""

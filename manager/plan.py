@@ -59,7 +59,7 @@ class Plan:
         if task is None or task.status.state != TaskState.PENDING or task.desired_state > TaskState.RUNNING:
             return "the task is not wanted any more"
         # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
-        # task replaced says so in its desired state.
+        # task replaced says so in its desired state. See docs/adr/0009-a-plan-outlives-a-new-version-of-its-service.md.
         if view.get(Service, task.service_id) is None:
             return "its service was removed"
         node = view.get(Node, self.node.id)

@@ -283,7 +283,7 @@ async def test_plan_ends_with_what_it_was_made_on(
 
 
 async def test_plan_survives_what_does_not_concern_it(autojump_clock: object) -> None:
-    """Other nodes and networks come, change and go while a hook runs: it goes on."""
+    """Other nodes and networks come, change and go and its service is scaled while a hook runs: it goes on."""
     slow = Scripted("remote", AFTER, takes_s=10)
     async with manager_world(hooks=[slow.hook]) as world:
         await world.add(a_node("n1"), a_service())
@@ -292,8 +292,9 @@ async def test_plan_survives_what_does_not_concern_it(autojump_clock: object) ->
         await trio.sleep(2)
         await world.set_node("n2", state=NodeState.DOWN)
         await remove_network(world.store, "pool")
+        await world.scale(2)
         await trio.sleep(7)
-        assert [t.node_id for t in world.running()] == ["n1"]
+        assert [(t.slot, t.node_id) for t in world.running()] == [(1, "n1")]
         assert slow.cancelled_s == []
 
 

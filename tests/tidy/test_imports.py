@@ -133,6 +133,7 @@ FIREBREAKS = {
     "manager/lifecycle.py",  # scheduling one service's group
     "manager/dispatch/session.py",
     "manager/dispatch/dispatcher.py",
+    "manager/transition.py",  # one task of a lot that is stored
     "manager/hooks/run.py",  # one hook of one task
     "agent/session.py",
     "agent/workload.py",

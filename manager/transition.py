@@ -1,0 +1,75 @@
+"""What the lifecycle stores: tasks on their way to a node, many in one transaction.
+
+Each task is a firebreak of its own. Its single write comes last, so of one that raises nothing is in the transaction; the
+others of its lot are stored, and the manager lives. Whoever called lets that task rest: what raised once does so again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from beeyard.core.model import AnyGrant, Task, TaskStatus
+from beeyard.core.placement import PlacementIndex
+from beeyard.core.states import TaskState
+from beeyard.manager.plan import Plan
+from beeyard.manager.store import Transaction
+
+MESSAGE_PENDING = "pending task scheduling"
+MESSAGE_ASSIGNED = "scheduler assigned task to node"
+
+log = structlog.get_logger(__name__)
+
+
+def admit(
+    tasks: Sequence[Task], grants_of: Callable[[str], tuple[AnyGrant, ...]], tx: Transaction
+) -> list[tuple[AnyGrant, ...] | Exception | None]:
+    """NEW → PENDING.
+
+    Args:
+        grants_of: task id → what hooks have reserved for it and is not stored yet.
+
+    Returns:
+        For each task the grants stored with it, None when it is not wanted any more, or an error of ours.
+    """
+    results: list[tuple[AnyGrant, ...] | Exception | None] = []
+    for task in tasks:
+        try:
+            results.append(_admit_one(task, grants_of(task.id), tx))
+        except Exception as error:
+            log.exception("task not admitted", stage="NEW", task=task.id)
+            results.append(error)
+    return results
+
+
+def assign(plans: Sequence[Plan], index: PlacementIndex, tx: Transaction) -> list[str | Exception]:
+    """PENDING → ASSIGNED. For each plan "" or why it does not hold any more, or an error of ours."""
+    faults: list[str | Exception] = []
+    for plan in plans:
+        try:
+            faults.append(_assign_one(plan, index, tx))
+        except Exception as error:
+            log.exception("task not assigned", stage="SCHEDULED", task=plan.task.id, node=plan.node.id)
+            faults.append(error)
+    return faults
+
+
+def _admit_one(task: Task, grants: tuple[AnyGrant, ...], tx: Transaction) -> tuple[AnyGrant, ...] | None:
+    now = tx.get(Task, task.id)
+    if now is None or now.status.state != TaskState.NEW or now.desired_state > TaskState.RUNNING:
+        return None
+    status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
+    tx.update(msgspec.structs.replace(now, status=status, grants=(*now.grants, *grants)))
+    return grants
+
+
+def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction) -> str:
+    fault = plan.fault(tx, index)
+    if not fault:
+        task = tx.find(Task, plan.task.id)
+        status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
+        grants = (*task.grants, *plan.grants())
+        tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
+    return fault
