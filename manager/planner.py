@@ -164,9 +164,9 @@ class Planner:
             self._unsort_task(task)
         elif task.status.state == TaskState.NEW:
             self.new.setdefault(task.id)
-        elif task.id not in (group := self.pending.setdefault(_group_of(task), {})):
+        elif task.id not in self.pending.get(_group_of(task), ()):
             self._unsort_task(task)
-            self.pending.setdefault(_group_of(task), group)[task.id] = None
+            self.pending.setdefault(_group_of(task), {})[task.id] = None
             self.blocked.forget(_group_of(task))
 
     def _unsort_task(self, task: Task) -> None:
