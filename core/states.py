@@ -97,14 +97,21 @@ DESIRED_TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     _S.REMOVE: frozenset(),
 }
 
+# What a manager may make of a node. It is READY when its agent speaks, and DOWN when it was silent for too long or has not
+# spoken yet. A node that is DOWN stays so until it speaks, also over a restart of the manager: that makes others UNKNOWN.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.UNKNOWN: frozenset({NodeState.READY, NodeState.DOWN}),
     NodeState.READY: frozenset({NodeState.DOWN, NodeState.UNKNOWN, NodeState.DISCONNECTED}),
     NodeState.DOWN: frozenset({NodeState.READY}),
-    NodeState.DISCONNECTED: frozenset({NodeState.READY, NodeState.DOWN}),
+    NodeState.DISCONNECTED: frozenset({NodeState.READY, NodeState.DOWN, NodeState.UNKNOWN}),
 }
 
 
 def may_become(now: TaskState, then: TaskState) -> bool:
     """Whether an observed state may follow another. A state may always be repeated (with a newer message)."""
     return then == now or then in OBSERVED_TRANSITIONS[now]
+
+
+def node_may_become(now: NodeState, then: NodeState) -> bool:
+    """Whether a node's state may follow another, or be repeated."""
+    return then == now or then in NODE_TRANSITIONS[now]

@@ -7,8 +7,8 @@ from typing import TypeVar, cast
 import msgspec
 
 from beeyard.core.errors import NameConflict, NotFound, OutOfSequence
-from beeyard.core.model import Network, Service, StoredObject, Task
-from beeyard.core.states import DESIRED_TRANSITIONS, may_become
+from beeyard.core.model import Network, Node, Service, StoredObject, Task
+from beeyard.core.states import DESIRED_TRANSITIONS, may_become, node_may_become
 from beeyard.manager.store.change import Change
 from beeyard.manager.store.view import KIND_NAMES, Tables, View, kind_of
 
@@ -63,6 +63,8 @@ class Transaction(View):
             return cast("T", old)
         if isinstance(obj, Task):
             _check_task(cast("Task", old), obj)
+        elif isinstance(obj, Node):
+            _check_node(cast("Node", old), obj)
         self._check_name(obj)
         return self._write(obj, old, created_at_s=old.created_at_s)
 
@@ -126,3 +128,9 @@ def _check_task(old: Task, new: Task) -> None:
     now, then = old.desired_state, new.desired_state
     assert now == then or then in DESIRED_TRANSITIONS[now], f"task {old.id}: desired {now.name} → {then.name}"
     assert old.node_id in ("", new.node_id), f"task {old.id} is on {old.node_id} and never moves"
+
+
+def _check_node(old: Node, new: Node) -> None:
+    """A node's state moves by the table of `core.states`; anything else is a bug of the caller."""
+    now, then = old.status.state, new.status.state
+    assert node_may_become(now, then), f"node {old.id}: {now.name} may not become {then.name}"

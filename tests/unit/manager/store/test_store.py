@@ -340,24 +340,6 @@ async def test_indexes_follow_tasks() -> None:
         assert [t.id for t in store.tasks_of_service("s")] == ["c", "b"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"status": TaskStatus(state=TaskState.PENDING)},
-        {"desired_state": TaskState.READY},
-        {"node_id": "n2"},
-    ],
-)
-async def test_going_back_is_a_bug(change: dict[str, Any]) -> None:
-    """A task's states only grow and it never moves: the store refuses to store anything else."""
-    async with running_store() as (store, _):
-        running = a_task("t", node_id="n1", status=TaskStatus(state=TaskState.RUNNING))
-        await store.commit(lambda tx: tx.create(running))
-        with pytest.raises(AssertionError):
-            await store.commit(lambda tx: tx.update(msgspec.structs.replace(running, **change)))
-        assert store.tasks["t"].status.state == TaskState.RUNNING
-
-
 async def test_wakes_coalesce_and_keep_first_old_and_last_new() -> None:
     """A slow subscriber gets one entry an object, from what it last knew to what is now; other kinds do not wake it."""
     async with running_store() as (store, _), store.subscribe("service") as wakeups:
