@@ -93,6 +93,7 @@ class Connector:
         self._equipment = equipment
         self._managers = managers
         self._workload = workload
+        self._pause_s = 0.0  # what the manager asked for in the last session
 
     async def run(self) -> PeerRefused:
         """Hold session after session; returns only when a manager does not want this node as it is, saying why."""
@@ -108,17 +109,24 @@ class Connector:
             else:
                 n_failures = min(n_failures + 1, FAILURES_MAX)
                 self._managers.advance()
-            await back_off(self._equipment.host, self._equipment.config, n_failures)
+            if self._pause_s > 0:
+                # Twice at most, so that not all nodes come back at once.
+                await trio.sleep(self._pause_s * self._equipment.host.rng.uniform(1.0, 2.0))
+            else:
+                await back_off(self._equipment.host, self._equipment.config, n_failures)
 
     async def _one_session(self, address: str) -> PeerRefused | None:
         """One session from the first packet to the last; an error of it is told and forgotten."""
         refused: PeerRefused | None = None
+        self._pause_s = 0.0
         try:
             await self._hold(address)
         except* PeerRefused as group:
             refused = _first(group)
         except* (PeerError, HostError) as group:
-            log.warning("no session", manager=address, reason=str(_first(group)))
+            error = _first(group)
+            self._pause_s = error.pause_s if isinstance(error, PeerError) else 0.0
+            log.warning("no session", manager=address, reason=str(error), pause_s=self._pause_s)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as group:
             log.warning("the session broke", manager=address, reason=type(_first(group)).__name__)
         except* Exception:
@@ -272,6 +280,7 @@ class Session:
         while True:
             await trio.sleep(self._equipment.config.describe_interval_s)
             description = await self._equipment.describer.describe()
+            self._workload.note_host_links(frozenset(link.name for link in description.links))
             if description != self._described:
                 self._described = description
                 await self._outbox.send(DescriptionChanged(description=description))
@@ -307,7 +316,7 @@ def refusal(message: Refused) -> PeerError:
     """The error that a refusal is."""
     if message.removed:
         return Removed(message.reason)
-    return PeerError(message.reason) if message.retry else PeerRefused(message.reason)
+    return PeerError(message.reason, message.pause_s) if message.retry else PeerRefused(message.reason)
 
 
 async def back_off(host: Host, config: AgentConfig, n_failures: int) -> None:

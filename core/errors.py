@@ -244,13 +244,14 @@ class DiskError(HostError):
 
 
 class PeerError(ClusterError):
-    """Something about the other side of a connection."""
+    """Something about the other side of a connection. `pause_s`: the least time before trying again, when it said one."""
 
     retry: ClassVar[Retry] = "later"
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, pause_s: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.pause_s = pause_s
 
     def __str__(self) -> str:
         return self.reason

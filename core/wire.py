@@ -80,6 +80,8 @@ class Refused(_Message, frozen=True, kw_only=True, gc=False, array_like=True, ta
     retry: bool = False
     # In a session: this node is no member any more. The agent stops all its tasks, links first, and forgets who it was.
     removed: bool = False
+    # With `retry`: not before so long. For what only a person can change, such as the release of either side.
+    pause_s: float = 0.0
 
 
 class Hello(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="hello/1"):

@@ -19,28 +19,41 @@ from beeyard.runtime.host import Connection, PeerCertificate
 # Source: SwarmKit `manager/dispatcher/nodes.go`: defaultRateLimitPeriod, rateLimitCount.
 SESSIONS_MAX = 3
 SESSIONS_WINDOW_S = 8.0
+# A host's description changes when a person does something to it; an agent looks every 20 s.
+DESCRIPTIONS_MAX = 6
+DESCRIPTIONS_WINDOW_S = 20.0
+# How long an agent stays away that speaks another version, or whose host cannot be described: it runs on, and comes back by
+# itself once a person has put its release or this manager's right. 5,000 such agents cost a tenth of a core.
+RELEASE_PAUSE_S = 60.0
+# Ten times what a host with hundreds of links has to say.
+DESCRIPTION_BYTES_MAX = 256 << 10
+# No address of any host is handed out, in any pool: a host with more could empty the largest ones.
+HOST_ADDRESSES_MAX = 1024
+HOSTNAME_CHARACTERS_MAX = 253
 # Far above any machine, far below where sums of int64 columns overflow.
 QUANTITY_MAX = 1 << 53
 
 
 class RateLimit:
-    """Bounds how often each node opens sessions: an agent in a crash loop must not keep the store busy."""
+    """Bounds how often each node does what has to be stored: an agent in a loop must not keep the store busy."""
 
-    def __init__(self) -> None:
-        self._opened_s: dict[str, list[float]] = {}
+    def __init__(self, n_max: int = SESSIONS_MAX, window_s: float = SESSIONS_WINDOW_S) -> None:
+        self._n_max = n_max
+        self._window_s = window_s
+        self._done_s: dict[str, list[float]] = {}
 
     def allow(self, node_id: str, now_s: float) -> bool:
-        """Whether the node may open a session now; counts it if so."""
-        recent = [at for at in self._opened_s.get(node_id, ()) if now_s - at < SESSIONS_WINDOW_S]
-        allowed = len(recent) < SESSIONS_MAX
+        """Whether the node may do it now; counts it if so."""
+        recent = [at for at in self._done_s.get(node_id, ()) if now_s - at < self._window_s]
+        allowed = len(recent) < self._n_max
         if allowed:
             recent.append(now_s)
-        self._opened_s[node_id] = recent
+        self._done_s[node_id] = recent
         return allowed
 
     def forget(self, node_id: str) -> None:
         """The node is gone from the cluster. Idempotent."""
-        self._opened_s.pop(node_id, None)
+        self._done_s.pop(node_id, None)
 
 
 def check_hello(hello: Hello) -> Refused | None:
@@ -48,10 +61,12 @@ def check_hello(hello: Hello) -> Refused | None:
     if hello.protocol_version != PROTOCOL_VERSION:
         return Refused(
             reason=f"the agent speaks version {hello.protocol_version} of the protocol, this manager version "
-            f"{PROTOCOL_VERSION}: run the same release on both"
+            f"{PROTOCOL_VERSION}: run the same release on both",
+            retry=True,
+            pause_s=RELEASE_PAUSE_S,
         )
     if fault := description_fault(hello.description):
-        return Refused(reason=fault)
+        return Refused(reason=fault, retry=True, pause_s=RELEASE_PAUSE_S)
     return None
 
 
@@ -80,6 +95,14 @@ def description_fault(description: NodeDescription) -> str:
     ):
         if not 0 <= quantity <= QUANTITY_MAX:
             return f"the host describes itself with {quantity} for {name}, which cannot be"
+    if len(description.hostname) > HOSTNAME_CHARACTERS_MAX:
+        return f"the host's name has {len(description.hostname)} characters, more than {HOSTNAME_CHARACTERS_MAX}"
+    n_bytes = len(msgspec.msgpack.encode(description))
+    if n_bytes > DESCRIPTION_BYTES_MAX:
+        return f"the host describes itself with {n_bytes} bytes, more than {DESCRIPTION_BYTES_MAX}"
+    n_addresses = sum(len(link.addresses) for link in description.links)
+    if n_addresses > HOST_ADDRESSES_MAX:
+        return f"the host has {n_addresses} addresses, more than {HOST_ADDRESSES_MAX}"
     for link in description.links:
         for address in link.addresses:
             try:

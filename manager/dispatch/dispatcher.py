@@ -19,6 +19,7 @@ from beeyard.core.wire import (
     FromAgent,
     Heartbeat,
     Hello,
+    IdentityReply,
     Refused,
     RenewRequest,
     Resync,
@@ -27,6 +28,9 @@ from beeyard.core.wire import (
 )
 from beeyard.manager.ca import Authority
 from beeyard.manager.dispatch.admission import (
+    DESCRIPTIONS_MAX,
+    DESCRIPTIONS_WINDOW_S,
+    RELEASE_PAUSE_S,
     SESSIONS_MAX,
     SESSIONS_WINDOW_S,
     RateLimit,
@@ -80,6 +84,7 @@ class Dispatcher:
         self._liveness.restore(store.nodes.values())
         self._statuses = StatusCollector(store)
         self._rate_limit = RateLimit()
+        self._description_limit = RateLimit(DESCRIPTIONS_MAX, DESCRIPTIONS_WINDOW_S)
         self._sessions: dict[str, Session] = {}
         self._advertised: tuple[str, ...] = ()
 
@@ -225,24 +230,23 @@ class Dispatcher:
                 session.resync()
             case DescriptionChanged():
                 if fault := description_fault(message.description):
-                    session.end(Refused(reason=fault, retry=True))
+                    session.end(Refused(reason=fault, retry=True, pause_s=RELEASE_PAUSE_S))
+                elif not self._description_limit.allow(session.node_id, now_s):
+                    reason = f"more than {DESCRIPTIONS_MAX} descriptions within {DESCRIPTIONS_WINDOW_S:g} s"
+                    session.end(Refused(reason=reason, retry=True))
                 else:
                     self._statuses.submit_description(session, message.description)
             case RenewRequest():
-                await self._renew(session, message)
+                session.start_renewal(message, self._renew)
             case _:
                 reason = f"{type(message).__name__} has no place in a session"
                 session.end(Refused(reason=reason, retry=True))
 
-    async def _renew(self, session: Session, request: RenewRequest) -> None:
+    async def _renew(self, session: Session, request: RenewRequest) -> IdentityReply | Refused:
         try:
-            reply = await self._authority.renew(session.node_id, request.csr_pem)
+            return await self._authority.renew(session.node_id, request.csr_pem)
         except DiskError as error:
-            reply = disk_refusal(error)
-        if isinstance(reply, Refused):
-            session.end(reply)
-        else:
-            session.identify(reply)
+            return disk_refusal(error)
 
     # --- what changes under a session ---
 
@@ -262,6 +266,7 @@ class Dispatcher:
     def _removed(self, node_id: str) -> None:
         self._liveness.forget(node_id)
         self._rate_limit.forget(node_id)
+        self._description_limit.forget(node_id)
         if session := self._sessions.get(node_id):
             session.end(Refused(reason=f"node {node_id} was removed from the cluster", removed=True))
 

@@ -20,6 +20,7 @@ from beeyard.core.wire import (
     from_agent_decoder,
 )
 from beeyard.manager.ca import Authority
+from beeyard.manager.dispatch.admission import RELEASE_PAUSE_S
 from beeyard.runtime.frames import FrameStream
 from beeyard.runtime.host import Connection
 
@@ -65,7 +66,8 @@ class Entrance:
             case Hello():
                 await visitor.refuse(Refused(reason="a session needs a certificate of this cluster: join first"))
             case other:
-                await visitor.refuse(Refused(reason=f"a connection cannot begin with {type(other).__name__}"))
+                reason = f"a connection cannot begin with {type(other).__name__}"
+                await visitor.refuse(Refused(reason=reason, retry=True, pause_s=RELEASE_PAUSE_S))
         return None
 
     async def _first_message(self, frames: FrameStream[FromAgent], is_member: bool) -> FromAgent | Refused | None:
@@ -78,7 +80,7 @@ class Entrance:
         except trio.TooSlowError:
             return Refused(reason=f"no message within {FIRST_MESSAGE_S:g} s", retry=True)
         except RemoteProtocolError as error:
-            return Refused(reason=str(error))
+            return Refused(reason=str(error), retry=True, pause_s=RELEASE_PAUSE_S)
         finally:
             self._n_strangers[is_member] -= 1
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from beeyard.core.errors import RemoteProtocolError
-from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, StatusAck, Welcome
+from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, RenewRequest, StatusAck, Welcome
 from beeyard.manager.dispatch.assignments import AssignmentBook
 from beeyard.runtime.frames import FrameStream
 
@@ -33,6 +33,9 @@ LEASE_FRACTION = 8.0
 LEASE_RENEWAL_S_MAX = 60.0
 
 
+Renew = Callable[["Session", RenewRequest], Awaitable[IdentityReply | Refused]]
+
+
 class Session:
     """What one agent has to be told, and the conversation itself. Made for each connection, never used again."""
 
@@ -46,6 +49,8 @@ class Session:
         self._due_s = math.inf
         self._sent_s = -math.inf
         self.refused: Refused | None = None  # why this manager ends it
+        self._nursery: trio.Nursery | None = None
+        self._renewal: RenewRequest | None = None  # under way
         self._identity: IdentityReply | None = None
         self._acked = 0
         self._ack_due = False
@@ -83,10 +88,24 @@ class Session:
         self._ack_due = True
         self._speak_within(ACK_WINDOW_S)
 
-    def identify(self, reply: IdentityReply) -> None:
-        """The agent's certificate was renewed."""
-        self._identity = reply
-        self._speak_within(WINDOW_S)
+    def start_renewal(self, request: RenewRequest, renew: Renew) -> None:
+        """Have the agent's certificate renewed meanwhile; one at a time, and of several requests the last one counts."""
+        is_busy, self._renewal = self._renewal is not None, request
+        if not is_busy:
+            assert self._nursery is not None, "requests are read within the conversation"
+            self._nursery.start_soon(self._renew, renew)
+
+    async def _renew(self, renew: Renew) -> None:
+        while (request := self._renewal) is not None:
+            reply = await renew(self, request)
+            if self._renewal is not request:
+                continue  # the agent has thrown that key away
+            self._renewal = None
+            if isinstance(reply, Refused):
+                self.end(reply)
+            else:
+                self._identity = reply
+                self._speak_within(WINDOW_S)
 
     def heartbeat(self, number: int, now_s: float) -> None:
         """The agent was heard: leases are counted anew if it is time."""
@@ -131,6 +150,7 @@ class Session:
         """
         with self._scope:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._write, welcome, taken)
                 await self._read(handle)
                 self._scope.cancel()

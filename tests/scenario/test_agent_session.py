@@ -66,6 +66,29 @@ async def test_a_changed_host_is_described_anew_and_an_unchanged_one_is_not(mach
         ]
 
 
+async def test_a_task_whose_parent_was_removed_says_so(machine, autojump_clock):
+    """Once, and only the one that had a link on it; a new interface of that name does not bring the link back."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", slot=1, address=ADDRESS), an_assigned("t2", slot=2)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        machine.kernel.add_link(Link(name="eth1", mtu=1500, up=True))
+        await trio.sleep(60)
+        machine.kernel.remove_link("eth0")
+        await trio.sleep(60)
+        machine.kernel.add_link(Link(name="eth0", mtu=1500, up=True))
+        await trio.sleep(60)
+        last = manager.reports_of("t1")[-1]
+        assert (last.state, last.message, last.err) == (
+            TaskState.RUNNING,
+            "started",
+            "its link is gone: parent eth0 was removed",
+        )
+        assert last.pid == machine.tasks.by_id["t1"].pid
+        assert [status.err for status in manager.reports_of("t1")].count(last.err) == 1
+        assert manager.status("t2").err == ""
+
+
 async def test_heartbeats_are_numbered_and_keep_the_interval_of_the_welcome(machine, autojump_clock):
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
@@ -325,6 +348,23 @@ async def test_an_agent_of_another_release_is_sent_away_and_its_tasks_run_on(mac
     assert isinstance(ending.error, PeerRefused)
     assert "run the same release on both" in str(ending.error)
     assert machine.tasks.started == ["t1"]
+
+
+async def test_an_agent_that_is_told_to_come_back_later_does_and_its_tasks_run_on(machine, autojump_clock):
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned()])
+        await manager.until_state("t1", TaskState.RUNNING)
+        await manager.hang_up()
+        second = await machine.net.accept()
+        assert isinstance(await second.hear(), Hello)
+        await second.say(Refused(reason="run the same release on both", retry=True, pause_s=60.0))
+        told_s = trio.current_time()
+        third = await machine.net.accept()
+        assert 60.0 <= trio.current_time() - told_s <= 121.0
+        await third.welcome(nursery, [an_assigned()])
+        await third.until_state("t1", TaskState.RUNNING)
+        assert machine.tasks.started == ["t1"]
 
 
 async def test_a_message_out_of_turn_ends_the_session_alone(machine, autojump_clock):

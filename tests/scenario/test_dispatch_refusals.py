@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import trio
 
-from beeyard.core.model import Node, NodeDescription, Resources
+from beeyard.core.model import Link, Node, NodeDescription, Resources
 from beeyard.core.states import NodeState, Role
 from beeyard.core.wire import (
     CaReply,
@@ -185,7 +185,9 @@ async def test_other_version_of_the_protocol_is_refused(autojump_clock: object) 
     async with a_dispatch_world() as world:
         agent = await world.connect(await world.join())
         await agent.say(Hello(protocol_version=7, description=A_DESCRIPTION))
-        assert "version 7 of the protocol, this manager version 1" in (await agent.hear_refusal()).reason
+        refused = await agent.hear_refusal()
+        assert "version 7 of the protocol, this manager version 1" in refused.reason
+        assert (refused.retry, refused.pause_s) == (True, 60.0), "it comes back when a person has put this right"
 
 
 async def test_description_that_would_break_the_books_is_refused(autojump_clock: object) -> None:
@@ -195,6 +197,32 @@ async def test_description_that_would_break_the_books_is_refused(autojump_clock:
         for resources in (Resources(cpu_nano=-1), Resources(memory_bytes=1 << 62)):
             agent = await world.say_hello(peer, NodeDescription(hostname="yard2", resources=resources))
             assert "cannot be" in (await agent.hear_refusal()).reason
+        assert world.node(peer.node_id).status.state is NodeState.DOWN
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        (NodeDescription(hostname="h" * 254), "254 characters, more than 253"),
+        (NodeDescription(engine_labels={"a": "x" * (256 << 10)}), "bytes, more than 262144"),
+        (NodeDescription(links=tuple(Link(name=f"eth{i}", mac="02:00:00:00:00:01") for i in range(10_000))), "bytes"),
+        (
+            NodeDescription(
+                links=(Link(name="eth0", addresses=tuple(f"10.77.{i % 8}.{i // 8}/24" for i in range(1025))),)
+            ),
+            "1025 addresses, more than 1024",
+        ),
+    ],
+)
+async def test_description_without_bounds_is_refused(
+    autojump_clock: object, description: NodeDescription, words: str
+) -> None:
+    """It would fill the store, or take the addresses of every pool."""
+    async with a_dispatch_world() as world:
+        peer = await world.join()
+        refused = await (await world.say_hello(peer, description)).hear_refusal()
+        assert words in refused.reason
+        assert (refused.retry, refused.pause_s) == (True, 60.0)
         assert world.node(peer.node_id).status.state is NodeState.DOWN
 
 

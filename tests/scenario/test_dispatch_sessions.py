@@ -17,6 +17,7 @@ from beeyard.core.wire import (
 )
 from tests.support.builders import a_service, a_task
 from tests.support.dispatch_world import A_DESCRIPTION, a_dispatch_world
+from tests.support.memory_database import MemoryDatabase
 
 
 async def test_session_opens_and_its_node_is_ready(autojump_clock: object) -> None:
@@ -114,6 +115,29 @@ async def test_renewed_certificate_takes_over_when_it_is_used(autojump_clock: ob
         assert world.node(old.node_id).certificate_serial == new.serial
 
 
+async def test_heartbeats_are_heard_while_a_renewal_waits_for_the_disk(autojump_clock: object) -> None:
+    """A disk that hangs keeps a certificate waiting, not the node's life signs; of two requests the last one is answered."""
+    database = MemoryDatabase()
+    async with a_dispatch_world(database) as world:
+        peer = await world.join()
+        agent = await world.session(peer)
+        database.hold = trio.Event()
+        (first, _), (second, _) = world.host.pki.new_request(), world.host.pki.new_request()
+        await agent.say(RenewRequest(csr_pem=first), RenewRequest(csr_pem=second))
+        for number in range(1, 7):
+            await trio.sleep(5)
+            await agent.say(Heartbeat(number=number))
+            await trio.testing.wait_all_tasks_blocked()
+            assert world.dispatcher.last_contact(peer.node_id) == trio.current_time()
+        assert world.node(peer.node_id).status.state is NodeState.READY
+        assert (await agent.hear(LeaseRenewed)).heartbeat_number == 1
+        database.hold.set()
+        database.hold = None
+        new = world.host.pki.inspect((await agent.hear(IdentityReply)).certificate_pem)
+        assert new.serial == world.node(peer.node_id).renewed_serials[-1]
+        await agent.hear_nothing(1.0)
+
+
 async def test_renewal_with_garbage_ends_the_session_and_changes_nothing(autojump_clock: object) -> None:
     """A certificate request that is none is refused with a sentence."""
     async with a_dispatch_world() as world:
@@ -139,6 +163,17 @@ async def test_host_that_changes_is_described_anew(autojump_clock: object) -> No
         await agent.say(DescriptionChanged(description=wrong))
         assert "'nonsense', which is not an address" in (await agent.hear_refusal()).reason
         assert world.node(peer.node_id).description == changed
+
+
+async def test_host_that_never_stops_changing_is_sent_away_for_a_while(autojump_clock: object) -> None:
+    """Each description is a write."""
+    async with a_dispatch_world() as world:
+        agent = await world.session(await world.join())
+        for number in range(7):
+            link = Link(name="eth0", addresses=(f"10.99.0.{number}/24",))
+            await agent.say(DescriptionChanged(description=msgspec.structs.replace(A_DESCRIPTION, links=(link,))))
+        refused = await agent.hear_refusal()
+        assert (refused.reason, refused.retry) == ("more than 6 descriptions within 20 s", True)
 
 
 async def test_leases_are_counted_from_the_heartbeats_that_are_named(autojump_clock: object) -> None:
