@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 import trio
+import trio.testing
 
 from beeyard.core.model import AddressGrant, Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
@@ -25,6 +26,7 @@ from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrch
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store, Transaction
 from beeyard.runtime.host import Host
+from tests.support.manager_holdings import check_holdings
 from tests.support.memory_database import MemoryDatabase
 
 S = TaskState
@@ -205,4 +207,6 @@ async def manager_world(
         await nursery.start(contact.run)
         nursery.start_soon(world.play_agents)
         yield world
+        await trio.testing.wait_all_tasks_blocked()
+        check_holdings(store, lifecycle)
         nursery.cancel_scope.cancel()
