@@ -31,7 +31,7 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 import msgspec
@@ -154,6 +154,14 @@ class TaskLife:
         if self._lease.has_passed or controller.lapsed:
             self._lapse()
 
+    def note_host_links(self, names: Collection[str]) -> None:
+        """Take note of the links that this host has: where a parent is gone, the task's link went with it. It says so."""
+        gone = [grant.parent for grant in self._address_grants if grant.parent not in names]
+        if gone and self._status.state is TaskState.RUNNING and not self._must_stop:
+            err = f"its link is gone: parent {gone[0]} was removed"
+            if err != self._status.err:
+                self._publish(self._next(TaskState.RUNNING, self._status.message, err=err, pid=self._status.pid))
+
     # --- the way of the task -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -231,8 +239,7 @@ class TaskLife:
         self._controller = controller
         await controller.prepare()
         await self._lease.extend(controller)
-        grants = [grant for grant in self._assigned.grants if isinstance(grant, AddressGrant)]
-        for position, grant in enumerate(grants):
+        for position, grant in enumerate(self._address_grants):
             await self._lease.guard(partial(driver.attach, host.netlink, controller.netns, grant, f"eth{position}"))
         return controller
 
@@ -306,8 +313,12 @@ class TaskLife:
         return self._dropped or self._assigned.desired_state >= TaskState.SHUTDOWN or self._assigned.state.is_terminal
 
     @property
+    def _address_grants(self) -> list[AddressGrant]:
+        return [grant for grant in self._assigned.grants if isinstance(grant, AddressGrant)]
+
+    @property
     def _has_links(self) -> bool:
-        return any(isinstance(grant, AddressGrant) for grant in self._assigned.grants)
+        return bool(self._address_grants)
 
     def _stop_soon(self, *, links_first: bool) -> None:
         self._links_first = self._links_first or links_first

@@ -19,7 +19,7 @@ may already run elsewhere: it is stopped links first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 import trio
@@ -107,6 +107,13 @@ class Workload:
         async with trio.open_nursery() as nursery:
             for life in self._lives.values():
                 nursery.start_soon(life.renew_lease)
+
+    def note_host_links(self, names: Collection[str]) -> None:
+        """Which links this host has now: tasks whose parent is gone say so."""
+        if not names:
+            return  # They could not be read; an agent on a host without any link would have no session.
+        for life in self._lives.values():
+            life.note_host_links(names)
 
     async def abandon(self) -> None:
         """This node is no member any more: stop and forget everything, links first; returns when it is done."""
