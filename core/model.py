@@ -129,7 +129,6 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     task: TaskSpec = TaskSpec()
     replicas: int = 1
     update: UpdateConfig | None = None  # None: the defaults, and not shown as set
-    rollback: UpdateConfig | None = None
 
 
 class UpdateState(enum.StrEnum):

@@ -82,22 +82,27 @@ def pools_of(network: Network, networks: Iterable[Network]) -> list[ResolvedPool
     if network.config_only or network.driver == "host":
         return []
     sources = config_networks(network.config_from, networks) if network.config_from else [network]
-    return [
-        ResolvedPool(
-            pool_id=source.id,
-            name=source.name,
-            network_id=network.id,
-            parent=source.options.get(OPTION_PARENT, ""),
-            nodes=source.labels.get(LABEL_NODES, ""),
-            segment=source.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT),
-            ipam=source.ipam,
-            mtu=int(source.options.get(OPTION_MTU, "0")),
-            mode=source.options.get(OPTION_MODE) or "bridge",
-            driver=network.driver,
-        )
-        for source in sources
-        if source.ipam
-    ]
+    return [_resolve(source, network) for source in sources if source.ipam]
+
+
+def own_pool(config: Network) -> ResolvedPool | None:
+    """The pool that a config-only network is by itself, whether or not another network draws from it."""
+    return _resolve(config, config) if config.config_only and config.ipam else None
+
+
+def _resolve(source: Network, network: Network) -> ResolvedPool:
+    return ResolvedPool(
+        pool_id=source.id,
+        name=source.name,
+        network_id=network.id,
+        parent=source.options.get(OPTION_PARENT, ""),
+        nodes=source.labels.get(LABEL_NODES, ""),
+        segment=source.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT),
+        ipam=source.ipam,
+        mtu=int(source.options.get(OPTION_MTU, "0")),
+        mode=source.options.get(OPTION_MODE) or "bridge",
+        driver=network.driver or "macvlan",
+    )
 
 
 def users_of(config: Network, networks: Iterable[Network]) -> list[Network]:
@@ -344,6 +349,7 @@ __all__ = [
     "ResolvedPool",
     "config_networks",
     "gateway_warning",
+    "own_pool",
     "pools_of",
     "segments",
     "users_of",

@@ -116,7 +116,7 @@ def show_service_spec(spec: ServiceSpec, *, defaults: bool) -> dict[str, Any]:
         "TaskTemplate": show_task_spec(spec.task, defaults=defaults),
         "Mode": {"Replicated": {"Replicas": spec.replicas}},
     }
-    for name, config in (("UpdateConfig", spec.update), ("RollbackConfig", spec.rollback)):
+    for name, config in (("UpdateConfig", spec.update), ("RollbackConfig", None)):
         if config is not None or defaults:
             shown[name] = _show_update_config(config or UpdateConfig())
     shown["EndpointSpec"] = {"Mode": "vip"}

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from beeyard.core.errors import Forbidden, NotFound, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
-from beeyard.core.pools import ResolvedPool, gateway_warning, pools_of, segments
+from beeyard.core.pools import ResolvedPool, gateway_warning, own_pool, pools_of
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full
@@ -92,19 +92,8 @@ async def network_connect(_context: Context, _call: Call) -> Reply:
 
 def _pools(context: Context, network: Network) -> list[ResolvedPool]:
     """The pools behind a network; a config-only one is a pool itself."""
-    if not network.config_only:
-        return pools_of(network, context.store.networks.values())
-    return [
-        ResolvedPool(
-            pool_id=network.id,
-            name=network.name,
-            network_id=network.id,
-            parent=network.options.get("parent", ""),
-            nodes=network.labels.get("beeyard.nodes", ""),
-            segment=segments([network]).get(network.id, ""),
-            ipam=network.ipam,
-        )
-    ]
+    own = own_pool(network)
+    return [own] if own is not None else pools_of(network, context.store.networks.values())
 
 
 __all__ = ["routes"]

@@ -28,13 +28,8 @@ def refusal_of(version: str) -> str:
     return ""
 
 
-def is_older(version: str, other: str) -> bool:
-    """Whether one version comes before another."""
-    return _numbers(version) < _numbers(other)
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in version.split("."))
 
 
-__all__ = ["API_VERSION", "API_VERSION_MIN", "is_older", "refusal_of", "split_version"]
+__all__ = ["API_VERSION", "API_VERSION_MIN", "refusal_of", "split_version"]

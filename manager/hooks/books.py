@@ -21,9 +21,8 @@ import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S, AddressBook, PoolUsage
 from beeyard.core.errors import NotFound
-from beeyard.core.labels import LABEL_SEGMENT
 from beeyard.core.model import AddressGrant, Network, Node, Task
-from beeyard.core.pools import DEFAULT_SEGMENT, ResolvedPool, pools_of
+from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.store import View
 
 log = structlog.get_logger(__name__)
@@ -73,7 +72,7 @@ class AddressLedger:
         self._pools = {network.id: pools_of(network, all_networks) for network in all_networks}
         # Config-only networks are pools too, also those that no network draws from yet: their usage can be asked for.
         sources = (pool for pools in self._pools.values() for pool in pools)
-        known = {pool.pool_id: pool for pool in (*self._own_pools(all_networks), *sources)}
+        known = {pool.pool_id: pool for pool in (*filter(None, map(own_pool, all_networks)), *sources)}
         for pool_id, pool in known.items():
             before = self._known.get(pool_id)
             if before is None or before.spec() != pool.spec():
@@ -82,20 +81,6 @@ class AddressLedger:
             if pool_id not in known:
                 self._book.remove_pool(pool_id)
         self._known = known
-
-    @staticmethod
-    def _own_pools(networks: list[Network]) -> Iterator[ResolvedPool]:
-        for network in networks:
-            if network.config_only and network.ipam:
-                yield ResolvedPool(
-                    pool_id=network.id,
-                    name=network.name,
-                    network_id="",
-                    parent="",
-                    nodes="",
-                    segment=network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT),
-                    ipam=network.ipam,
-                )
 
     def set_node(self, node: Node) -> None:
         """A node's own addresses are never handed out."""

@@ -9,7 +9,15 @@ import pytest
 
 from beeyard.core.errors import Forbidden, InvalidSpec, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
-from beeyard.core.pools import config_networks, gateway_warning, pools_of, segments, users_of, validate_network
+from beeyard.core.pools import (
+    config_networks,
+    gateway_warning,
+    own_pool,
+    pools_of,
+    segments,
+    users_of,
+    validate_network,
+)
 from tests.support.builders import a_config_network, a_network, a_network_from, an_ipam
 
 R1 = a_config_network(
@@ -269,3 +277,13 @@ def test_second_host_network_is_refused() -> None:
 def test_gateway_in_the_range_of_another_pool_is_told(network: Network, warning: str) -> None:
     r1 = a_config_network("c1", "lan-r1", ipam=[an_ipam(ip_range="10.77.0.64/26", gateway="10.77.0.1")])
     assert gateway_warning(network, [network, r1]) == warning
+
+
+def test_a_config_only_network_is_a_pool_by_itself() -> None:
+    """As a network that draws from it would see it; another network is none."""
+    config = a_config_network("c1", "lan-r1")
+    pool = own_pool(config)
+    assert pool is not None
+    (drawn,) = pools_of(a_network_from(config.name), [config])
+    assert pool == msgspec.structs.replace(drawn, network_id=config.id)
+    assert own_pool(a_network()) is None
