@@ -108,6 +108,12 @@ class AddressBook:
                 if space_family == family:
                     space.refresh([*gone, *come])
 
+    def held_among(self, addresses: Iterable[str]) -> list[str]:
+        """Those of some addresses (with or without prefix length) that a grant holds, in whatever segment."""
+        parsed = [(text, *_parse(text)) for text in addresses]
+        spaces = list(self._spaces.items())
+        return [text for text, f, a in parsed if any(f == family and a in space.held for (_, family), space in spaces)]
+
     def reserve(self, pool_id: str, grant_id: str, now_s: float) -> tuple[str, ...]:
         """Take one address of each family of a pool, all or nothing. Repeating a grant id gives the same addresses.
 

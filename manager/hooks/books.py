@@ -37,6 +37,7 @@ class AddressLedger:
         self._networks: dict[str, Network] = {}
         self._pools: dict[str, list[ResolvedPool]] = {}
         self._known: dict[str, ResolvedPool] = {}  # by pool id
+        self._clashes: dict[str, list[str]] = {}  # by node id: its own addresses that tasks hold, as last told
 
     def load(self, view: View) -> None:
         """Take over networks and nodes from what is stored. Call once, before anything is restored or reserved."""
@@ -83,12 +84,18 @@ class AddressLedger:
         self._known = known
 
     def set_node(self, node: Node) -> None:
-        """A node's own addresses are never handed out."""
-        self._book.set_foreign(node.id, [a for link in node.description.links for a in link.addresses])
+        """A node's own addresses are never handed out. One that a task has already is on the LAN twice: said once."""
+        addresses = [a for link in node.description.links for a in link.addresses]
+        self._book.set_foreign(node.id, addresses)
+        clashes = self._book.held_among(addresses)
+        if clashes and clashes != self._clashes.get(node.id):
+            log.warning("a node has addresses of its own that tasks hold", node=node.id, addresses=clashes)
+        self._clashes[node.id] = clashes
 
     def remove_node(self, node_id: str) -> None:
         """The node is gone from the cluster, and its addresses with it."""
         self._book.set_foreign(node_id, ())
+        self._clashes.pop(node_id, None)
 
     def network(self, network_id: str) -> Network | None:
         """A network as the ledger knows it."""

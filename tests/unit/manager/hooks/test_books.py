@@ -17,7 +17,7 @@ from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import View
 from beeyard.manager.store.view import Tables
-from tests.support.builders import a_network, a_task
+from tests.support.builders import a_link, a_network, a_node, a_task
 from tests.support.grants import a_grant
 
 NOW_S = 1_700_000_000.0
@@ -73,3 +73,13 @@ async def test_a_task_keeps_the_address_of_an_older_one_whose_record_was_written
     assert [line for line in logged if line["log_level"] in ("warning", "error")] == []
     ledger.release("g-old", used=True)
     assert ledger.grants() == ["g-new"]
+
+
+async def test_a_node_that_takes_an_address_of_a_task_is_named_once(autojump_clock: MockClock) -> None:
+    """Somebody must look after it: the address is on the LAN twice."""
+    ledger = a_ledger(a_stored_task("t1", TaskState.RUNNING, age_s=0.0))
+    with capture_logs() as logs:
+        for _ in range(2):
+            ledger.set_node(a_node("n2", links=[a_link("eth0", "10.77.0.2/24", ADDRESS)]))
+    (entry,) = logs
+    assert (entry["log_level"], entry["node"], entry["addresses"]) == ("warning", "n2", [ADDRESS])
