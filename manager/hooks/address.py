@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
@@ -69,10 +70,6 @@ def address_hook(
     def release(grant: AnyGrant, used: bool) -> None:
         ledger.release(grant.id, used=used)
 
-    def restore(task: Task, grant: AnyGrant) -> None:
-        assert isinstance(grant, AddressGrant), f"grant {grant.id} of task {task.id} is none of an address"
-        ledger.restore(task, grant)
-
     return Hook(
         name=NAME,
         window=Window(Stage.SCHEDULED, Stage.ASSIGNED),
@@ -80,8 +77,13 @@ def address_hook(
         applies=applies,
         reserve=reserve,
         release=release,
-        restore=restore,
+        restore=partial(_restore, ledger),
     )
+
+
+def _restore(ledger: AddressLedger, task: Task, grant: AnyGrant) -> None:
+    assert isinstance(grant, AddressGrant), f"grant {grant.id} of task {task.id} is none of an address"
+    ledger.restore(task, grant)
 
 
 def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple[str, ...]) -> AddressGrant:
