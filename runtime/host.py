@@ -12,7 +12,7 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 import trio
@@ -20,9 +20,6 @@ import trio
 from beeyard.core.states import Role
 from beeyard.core.wire import AssignedTask
 from beeyard.runtime.netlink_format import RequestRefused
-
-T = TypeVar("T")
-
 
 # --- network ---------------------------------------------------------------------------------------------------------
 
@@ -369,9 +366,6 @@ class Host(Protocol):
         Raises:
             DiskError: not writable, not a database of this kind, or another process has it open.
         """
-
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run CPU- or disk-bound code off the trio thread (inline in the simulator)."""
 
     def resources(self) -> tuple[int, int]:
         """What this machine offers: (cpu in 1e-9 cores, memory in bytes)."""

@@ -7,8 +7,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import trio
 
@@ -18,8 +17,6 @@ from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_files import RealFiles
 from beeyard.runtime.real_net import RealNet
 from beeyard.runtime.sqlite_database import SqliteDatabase
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,10 +46,6 @@ class RealHost:
     async def open_database(self, path: str) -> Database:
         """See `Host.open_database`."""
         return await SqliteDatabase.open(path)
-
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        """See `Host.run_blocking`. Cancellation: a function that has begun is waited for."""
-        return await trio.to_thread.run_sync(function)
 
     def resources(self) -> tuple[int, int]:
         """See `Host.resources`: the CPUs this process may use, and all memory of the machine."""

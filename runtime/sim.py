@@ -21,7 +21,7 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self, TextIO, TypeVar
+from typing import Self, TextIO
 
 import trio
 
@@ -36,7 +36,6 @@ from beeyard.runtime.sim_network import NetMachine, Network
 from beeyard.runtime.sim_pki import SimPki
 from beeyard.runtime.sim_trace import Trace, TracedRandom
 
-T = TypeVar("T")
 Daemon = Callable[[Host], Awaitable[None]]
 
 # 2023-11-14, any fixed moment will do.
@@ -102,11 +101,6 @@ class SimHost:
     async def open_database(self, path: str) -> Database:
         """See `Host.open_database`."""
         return await SimDatabase.open(self.machine.disk, self.life, path)
-
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        """See `Host.run_blocking`: at once, in this thread."""
-        await self.life.gate()
-        return function()
 
     def resources(self) -> tuple[int, int]:
         """See `Host.resources`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import trio
@@ -23,8 +22,6 @@ from beeyard.runtime.sim_disk import SimDisk, SimFiles
 from beeyard.runtime.sim_life import Life, PauseSwitch
 from beeyard.runtime.sim_pki import SimPki
 from tests.support.scripted_manager import MANAGER, ScriptedNet
-
-T = TypeVar("T")
 
 EPOCH_S = 1_800_000_000.0
 STATE_DIR = "/var/lib/beeyard"
@@ -55,9 +52,6 @@ class MachineHost:
 
     async def open_database(self, path: str) -> Database:
         raise NotImplementedError
-
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        return function()
 
     def resources(self) -> tuple[int, int]:
         return self.size
