@@ -173,7 +173,8 @@ async def test_networks_are_made_listed_inspected_and_removed(tmp_path: Path) ->
         aux = ["--aux-address", "router=10.1.0.2", "-o", "parent=eth0.10", "-o", "com.docker.network.driver.mtu=1400"]
         await docker("network", "create", "-d", "macvlan", *two, *aux, "direct")
         (direct,) = await docker.inspect("network", "direct")
-        assert [config["Subnet"] for config in direct["IPAM"]["Config"]] == ["10.1.0.0/24", "fd00:1::/64"]
+        # The command sends them in the order of a Go map.
+        assert sorted(config["Subnet"] for config in direct["IPAM"]["Config"]) == ["10.1.0.0/24", "fd00:1::/64"]
         assert "already exists" in await docker.fails("network", "create", "-d", "macvlan", *two, *aux, "direct")
         assert "network driver bridge is not supported" in await docker.fails("network", "create", "x")
         assert "host is a pre-defined network" in await docker.fails("network", "rm", "host")
@@ -323,6 +324,10 @@ async def test_every_option_that_does_not_work_is_refused_by_its_name(tmp_path: 
         for options, words in REFUSED:
             said = await docker.fails("service", "create", "-d", "--name", "x", *options.split(), "host", "true")
             assert words in said, options
+        for flag in ("--replicas-max-per-node 2147483648", "--replicas 1000000", "--limit-pids 9223372036854775807"):
+            said = await docker.fails("service", "create", "-d", *flag.split(), "host", "true")
+            assert f"{flag.split()[1]} is not between 0 and " in said
+        assert "needs a command to run" in await docker.fails("service", "create", "-d", "host")
         said = await docker.fails("service", "create", "-d", "--name", "x", "nginx")
         assert "image nginx:latest needs the docker or oci executor, which no node has" in said
         assert not docker.store.services
