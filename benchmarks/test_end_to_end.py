@@ -109,7 +109,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             )
         )
         stack.callback(manager.send_signal, signal.SIGTERM)
-        wait_until(api_path.exists)
+        wait_until(lambda: listens(api_path))
         api = UnixHttp(api_path)
         stack.callback(api.close)
         token = api.call("GET", "/v1.50/swarm")["JoinTokens"]["Worker"]
@@ -129,6 +129,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.wait_for("agents", N_AGENTS)
         yield cluster
         assert swarm.poll() is None, (tmp_path / "log").read_text()[-2000:]
+
+
+def listens(path: Path) -> bool:
+    """Whether somebody accepts connections there; the file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def wait_until(condition: Any) -> None:
