@@ -115,7 +115,10 @@ def test_detach_of_a_hundred_tasks_is_far_from_taking_links_down(benchmark, lan)
 
 
 def _grants(n: int) -> list:
-    return [a_grant(f"10.9.0.{20 + i}/24", f"fd00:9::{20 + i:x}/64") for i in range(n)]
+    # With a MAC address, as the manager gives every grant.
+    return [
+        a_grant(f"10.9.0.{20 + i}/24", f"fd00:9::{20 + i:x}/64", mac=f"02:00:0a:09:00:{20 + i:02x}") for i in range(n)
+    ]
 
 
 def _drop(fds: list[int]) -> None:

@@ -78,7 +78,7 @@ async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: s
             await _check_addresses(netlink, netns, grant, interface)
             index = await _create(netlink, netns_fd, grant, interface, parent)
             try:
-                return await _configure(netlink, netns, grant, interface, index)
+                return await _configure(netlink, netns, grant, interface, index, parent)
             except BaseException:
                 await _delete(netlink, netns, index)
                 raise
@@ -161,7 +161,9 @@ async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interfac
     return index
 
 
-async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, index: int) -> AttachedLink:
+async def _configure(
+    netlink: Netlink, netns: str, grant: AddressGrant, interface: str, index: int, parent: codec.LinkInfo
+) -> AttachedLink:
     """Addresses, up, routes, announcement: in this order, so that what is announced can be reached."""
     addresses = [codec.parse_address(address) for address in grant.addresses]
     steps = [
@@ -177,12 +179,16 @@ async def _configure(netlink: Netlink, netns: str, grant: AddressGrant, interfac
         for gateway in grant.gateways:
             request = codec.add_default_route(index, ipaddress.ip_address(gateway), metric)
             steps.append(_Step(request, f"route through gateway {gateway} from"))
-    steps.append(_Step(codec.get_link(index=index), "describe"))
-    (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
-    mac = mac_bytes(link.mac)
+    mac, mtu = grant.mac.lower(), grant.mtu or parent.mtu
+    if mac:
+        await _run(netlink, netns, grant, interface, steps)
+    else:  # the kernel has drawn one
+        steps.append(_Step(codec.get_link(index=index), "describe"))
+        (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
+        mac = link.mac
     for ip, _ in addresses:
-        await _announce(netlink, netns, interface, ip, mac)
-    return AttachedLink(interface=interface, index=index, mac=link.mac, mtu=link.mtu, addresses=grant.addresses)
+        await _announce(netlink, netns, interface, ip, mac_bytes(mac))
+    return AttachedLink(interface=interface, index=index, mac=mac, mtu=mtu, addresses=grant.addresses)
 
 
 async def _run(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, steps: list[_Step]) -> list[bytes]:
