@@ -43,17 +43,13 @@ class Workload:
         """Args: what tasks share, and the nursery in which they live."""
         self._around = around
         self._nursery = nursery
+        # By task id, those included that are over and that the manager still names.
         self._lives: dict[str, TaskLife] = {}
         self._strangers: dict[str, Controller] = {}
         self._expelling: dict[str, Controller] = {}
         self._applied: int | None = None  # number of the set we have, None before a session's first
         self._absent = True
         self._emptied = trio.Event()
-
-    @property
-    def lives(self) -> dict[str, TaskLife]:
-        """Every task on this node by id, those included that are over and that the manager still names."""
-        return self._lives
 
     @property
     def last_seen(self) -> int:

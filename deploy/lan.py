@@ -85,10 +85,6 @@ class Lan:
         run(*inside, "link", "set", "eth0", "up")
         run(*inside, "route", "add", "default", "via", str(self.subnet[1]))
 
-    def plug(self, number: int, *, connected: bool) -> None:
-        """Pull host `number` off the switch, or put it back."""
-        run("ip", "-n", self.outside, "link", "set", f"port{number}", "up" if connected else "down")
-
     def names(self) -> list[str]:
         """The namespaces of this LAN that exist now."""
         listed = (line.split()[0] for line in run("ip", "netns", "list").splitlines() if line.strip())

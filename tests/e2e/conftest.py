@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import RACK_RANGES, Docker
+from tests.support.docker import Docker, rack_network_commands
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,6 @@ def docker(cluster: YardCluster) -> Docker:
 @pytest.fixture(scope="module")
 def lan(docker: Docker) -> str:
     """The network `lan`: a pool for each rack."""
-    for rack, ip_range in RACK_RANGES.items():
-        docker(
-            *("network", "create", "--config-only", "--subnet", "10.77.0.0/24", "--ip-range", ip_range),
-            *("--gateway", "10.77.0.1", "-o", "parent=eth0", "--label", "beeyard.config=racks"),
-            *("--label", f"beeyard.nodes=node.labels.rack=={rack}", f"lan-{rack}"),
-        )
-    docker("network", "create", "-d", "macvlan", "--scope", "swarm", "--config-from", "racks", "lan")
+    for command in rack_network_commands():
+        docker(*command)
     return "lan"

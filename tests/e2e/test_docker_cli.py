@@ -28,7 +28,7 @@ from beeyard.runtime.real_files import RealFiles
 from beeyard.runtime.real_net import RealNet
 from tests.support.api_status import PlainStatus
 from tests.support.builders import a_node
-from tests.support.docker import Docker, addresses_of
+from tests.support.docker import Docker, addresses_of, rack_network_commands
 from tests.support.instant_cluster import InstantCluster
 
 NODE_IDS = [f"{letter}{'0' * 24}" for letter in "abc"]
@@ -64,11 +64,8 @@ class Cli:
 
     async def make_lan(self) -> None:
         """The example of two racks."""
-        for rack, ip_range in (("r1", "10.77.0.64/26"), ("r2", "10.77.0.128/26")):
-            config = ["--config-only", "--subnet", "10.77.0.0/24", "--ip-range", ip_range, "--gateway", "10.77.0.1"]
-            labels = ["--label", "beeyard.config=racks", "--label", f"beeyard.nodes=node.labels.rack=={rack}"]
-            await self("network", "create", *config, "-o", "parent=eth0", *labels, f"lan-{rack}")
-        await self("network", "create", "-d", "macvlan", "--scope", "swarm", "--config-from", "racks", "lan")
+        for command in rack_network_commands():
+            await self(*command)
 
 
 @asynccontextmanager

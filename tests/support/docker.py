@@ -7,11 +7,22 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # The pools of the racks in the example that the tests, the README and `./yard up` share.
 RACK_RANGES = {"r1": "10.77.0.64/26", "r2": "10.77.0.128/26"}
+
+
+def rack_network_commands() -> Iterator[tuple[str, ...]]:
+    """The docker commands that make a pool for each rack, and the network `lan` that draws from all."""
+    for rack, ip_range in RACK_RANGES.items():
+        yield (
+            *("network", "create", "--config-only", "--subnet", "10.77.0.0/24", "--ip-range", ip_range),
+            *("--gateway", "10.77.0.1", "-o", "parent=eth0", "--label", "beeyard.config=racks"),
+            *("--label", f"beeyard.nodes=node.labels.rack=={rack}", f"lan-{rack}"),
+        )
+    yield ("network", "create", "-d", "macvlan", "--scope", "swarm", "--config-from", "racks", "lan")
 
 
 class Docker:
