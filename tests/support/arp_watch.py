@@ -5,7 +5,8 @@ address of the ranges in turn, some hundred a second, until its standard input c
 {"rounds": n, "conflicts": [[address, mac, mac, seconds], ...], "seen": {address: [mac, ...]}}.
 
 A conflict is two answers to *the same question*: an address that moved from one task to the next is none. Answers are
-counted, not hardware addresses: these follow from the IP address, so two machines that have it would answer alike.
+counted, not hardware addresses: these follow from the IP address, so two machines that have it would answer alike. A
+gratuitous reply, with which a new link announces itself to everybody, answers no question: it has the address as target too.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ def question(own_mac: bytes, own_address: bytes, asked: bytes) -> bytes:
     return header + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + own_mac + own_address + b"\0" * 6 + asked
 
 
-def answers(watcher: socket.socket, asked: bytes, wait_s: float) -> list[str]:
-    """Who says within `wait_s` that it has the address, once for each answer."""
+def answers(watcher: socket.socket, own_address: bytes, asked: bytes, wait_s: float) -> list[str]:
+    """Who tells us within `wait_s` that it has the address, once for each answer."""
     macs = []
     until = time.monotonic() + wait_s
     while (left := until - time.monotonic()) > 0:
         if not select.select([watcher], [], [], left)[0]:
             break
         frame = watcher.recv(2048)
-        operation, sender_mac, sender = struct.unpack("!H6s4s", frame[20:32])
-        if operation == 2 and sender == asked:
+        operation, sender_mac, sender, target = struct.unpack("!H6s4s6x4s", frame[20:42])
+        if operation == 2 and sender == asked and target == own_address:
             macs.append(sender_mac.hex(":"))
     return macs
 
@@ -55,7 +56,7 @@ def main(interface: str, own: str, *ranges: str) -> None:
     while not select.select([sys.stdin], [], [], 0)[0]:
         for asked in addresses:
             watcher.send(question(own_mac, own_address, asked))
-            macs = answers(watcher, asked, ANSWER_WAIT_S)
+            macs = answers(watcher, own_address, asked, ANSWER_WAIT_S)
             name = str(ipaddress.ip_address(asked))
             seen.setdefault(name, set()).update(macs)
             if len(macs) > 1:
