@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import trio
 
 from beeyard.core.errors import HostError
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 from beeyard.core.wire import AssignedTask
 
 

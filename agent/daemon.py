@@ -14,11 +14,12 @@ from beeyard.agent.config import AgentConfig
 from beeyard.agent.contact import Contact
 from beeyard.agent.describe import Describer
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
-from beeyard.agent.lifecycle import Surroundings
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.session import Connector, Equipment, Removed, back_off
+from beeyard.agent.steps import Step, Steps
+from beeyard.agent.surroundings import Surroundings
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
 from beeyard.runtime.host import Host
@@ -55,7 +56,7 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     contact = Contact()
     reporter = Reporter(config.coalesce_s)
     state = LocalState(host.files, config.state_dir)
-    around = Surroundings(host, state, reporter, Admission(host.resources), contact)
+    around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(_steps()))
     describer = Describer(host, config.node_name)
     equipment = Equipment(host, config, identity, contact, reporter, describer)
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
@@ -77,6 +78,11 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     if isinstance(end, Removed):
         await identity.forget()
     raise end
+
+
+def _steps() -> tuple[Step, ...]:
+    """What this node does for each task besides running it, in this order."""
+    return ()
 
 
 async def _join(equipment: Equipment, managers: ManagerList, token: JoinToken) -> ClusterError | None:

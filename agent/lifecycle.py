@@ -5,7 +5,8 @@ Theory of operation
 Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machine, readable from top to bottom:
 
     ACCEPTED    this node has room (`agent.admission`); waits here while a predecessor is still stopping
-    PREPARING   namespaces, cgroup and shim are made, then a link for each address: eth0, eth1, … in order of the grants
+    PREPARING   what this node does besides (`agent.steps`); namespaces, cgroup and shim are made, then a link for each
+                grant of an address: eth0, eth1, … in their order
     READY       stays here while no more than READY is desired
     STARTING    on disk before the command may run, so that no restart runs it twice
     RUNNING     until the process ends by itself
@@ -16,7 +17,8 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
 * The manager's wishes arrive through `want` and `drop`, which never block. A wish to stop cancels the way up, whatever it
   is doing; every step on it is all or nothing under cancellation, so `_stop` then finds a whole state.
 * **A terminal state is reported only once the links are down**, and that is insisted on for ever: somebody else gets the
-  task's addresses on that word. Order of an end: links down, written, reported, room given up, remains removed.
+  task's addresses on that word. Order of an end: links down, steps undone, written, reported, room given up,
+  remains removed.
 * A failure before STARTING is REJECTED (the command never ran), from STARTING on it is FAILED.
 * *Links first*: the links go down before the stop signal when somebody else may already run in this task's place: the
   manager dropped the task, or told us to stop it on the first contact after a silence.
@@ -30,7 +32,6 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
@@ -38,31 +39,20 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.agent.admission import Admission
-from beeyard.agent.contact import Contact, Lease, LeasePassed
+from beeyard.agent.contact import Lease, LeasePassed
 from beeyard.agent.image import executor_for
 from beeyard.agent.insist import insist
-from beeyard.agent.local_state import LocalState, TaskRecord
-from beeyard.agent.reporter import Reporter
+from beeyard.agent.local_state import TaskRecord
+from beeyard.agent.surroundings import Surroundings
 from beeyard.core.errors import DiskError, ExecutorError, HostError
-from beeyard.core.model import AddressGrant, TaskStatus
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 from beeyard.netdrivers import driver
-from beeyard.runtime.host import Controller, ExitStatus, Host
+from beeyard.runtime.host import Controller, ExitStatus
 
 log = structlog.get_logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Surroundings:
-    """What all tasks of one node share."""
-
-    host: Host
-    state: LocalState
-    reporter: Reporter
-    admission: Admission
-    contact: Contact
 
 
 class TaskLife:
@@ -101,6 +91,7 @@ class TaskLife:
         self._log = log.bind(task=assigned.id, service=assigned.service_name, slot=assigned.slot)
         if controller is not None:
             around.admission.hold(assigned)
+            around.steps.found(assigned)
 
     @property
     def assigned(self) -> AssignedTask:
@@ -202,11 +193,12 @@ class TaskLife:
         try:
             await self._accept()
             controller = await self._prepare()
+            self._report(TaskState.READY, "ready")
+            while self._assigned.desired_state < TaskState.RUNNING:
+                await self._change()
+            await self._around.steps.starting(self._assigned, controller)
         except HostError as error:
             return self._ended(TaskState.REJECTED, message=self._status.message, err=str(error))
-        self._report(TaskState.READY, "ready")
-        while self._assigned.desired_state < TaskState.RUNNING:
-            await self._change()
         try:
             await self._start(controller)
         except HostError as error:
@@ -223,6 +215,7 @@ class TaskLife:
         """A task that was prepared before the agent's restart: nobody knows how far, so it begins again."""
         if self._controller is not None:
             await self._take_links_down()
+            await self._undo_steps()
             await self._insist("undo", self._controller.remove)
             self._controller = None
         self._around.admission.release(self._assigned.id)
@@ -235,12 +228,15 @@ class TaskLife:
     async def _prepare(self) -> Controller:
         self._report(TaskState.PREPARING, "preparing")
         host = self._around.host
-        controller = await executor_for(self._assigned.spec.image, host.executors).create(self._assigned)
+        executor = executor_for(self._assigned.spec.image, host.executors)
+        additions = await self._around.steps.before(self._assigned)
+        controller = await executor.create(self._assigned, additions)
         self._controller = controller
         await controller.prepare()
         await self._lease.extend(controller)
         for position, grant in enumerate(self._address_grants):
             await self._lease.guard(partial(driver.attach, host.netlink, controller.netns, grant, f"eth{position}"))
+        await self._around.steps.attached(self._assigned, controller)
         return controller
 
     async def _start(self, controller: Controller) -> None:
@@ -296,6 +292,7 @@ class TaskLife:
         if controller is not None and controller.phase == "started":
             # We lost sight of it without having stopped it: a shim that was killed, a defect of ours.
             await self._insist("stop", lambda: controller.stop(links_first=True))
+        await self._undo_steps()
         try:
             await self._write(end)
         except DiskError as error:
@@ -362,6 +359,9 @@ class TaskLife:
 
         await self._insist("take the links down", down)
 
+    async def _undo_steps(self) -> None:
+        await self._insist("undo what this node did for the task", lambda: self._around.steps.ended(self._assigned.id))
+
     async def _insist(self, what: str, step: Callable[[], Awaitable[object]]) -> None:
         await insist(what, step, self._log)
 
@@ -391,4 +391,4 @@ class TaskLife:
         self._log.info("task status", state=status.state.name, message=status.message, err=status.err)
 
 
-__all__ = ["Surroundings", "TaskLife"]
+__all__ = ["TaskLife"]

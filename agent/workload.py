@@ -25,8 +25,9 @@ import structlog
 import trio
 
 from beeyard.agent.insist import insist
-from beeyard.agent.lifecycle import Surroundings, TaskLife
+from beeyard.agent.lifecycle import TaskLife
 from beeyard.agent.local_state import TaskRecord
+from beeyard.agent.surroundings import Surroundings
 from beeyard.core.wire import AssignedTask, Assignments
 from beeyard.runtime.host import Controller
 
@@ -49,6 +50,7 @@ class Workload:
         self._expelling: dict[str, Controller] = {}
         self._applied: int | None = None  # number of the set we have, None before a session's first
         self._absent = True
+        self._steps_settled = False
         self._emptied = trio.Event()
 
     @property
@@ -86,6 +88,7 @@ class Workload:
             named = {task.id for task in assignments.tasks}
             removed = [task_id for task_id in self._lives if task_id not in named]
             self._settle_strangers(assignments)
+            self._nursery.start_soon(self._settle_steps)
         for task_id in removed:
             if task_id in self._lives:
                 self._lives[task_id].drop()
@@ -115,7 +118,6 @@ class Workload:
         """This node is no member any more: stop and forget everything, links first; returns when it is done."""
         self.apply(Assignments(complete=True, applies_to=0, results_in=0))
         while self._lives or self._expelling:
-            self._emptied = trio.Event()
             await self._emptied.wait()
 
     def _begin(self, task: AssignedTask, *, links_first: bool, controller: Controller | None = None) -> None:
@@ -140,7 +142,11 @@ class Workload:
             log.exception("the agent lost a task", task=life.assigned.id)
             return
         del self._lives[life.assigned.id]
+        self._one_gone()
+
+    def _one_gone(self) -> None:
         self._emptied.set()
+        self._emptied = trio.Event()
 
     def _settle_strangers(self, assignments: Assignments) -> None:
         strangers, self._strangers = self._strangers, {}
@@ -152,6 +158,15 @@ class Workload:
         for task_id, controller in strangers.items():
             self._expelling[task_id] = controller
             self._nursery.start_soon(self._expel, task_id, controller)
+
+    async def _settle_steps(self) -> None:
+        """Once in the agent's life, when nobody unknown is left: take away what was made for tasks that are gone."""
+        if self._steps_settled:
+            return
+        self._steps_settled = True
+        while self._expelling:
+            await self._emptied.wait()
+        await insist("take away what was left of former tasks", self._around.steps.settle, log)
 
     async def _expel(self, task_id: str, controller: Controller) -> None:
         """Stop and remove a task that nobody knows."""
@@ -165,7 +180,7 @@ class Workload:
         await insist("remove an unknown task", expel, log.bind(task=task_id))
         del self._expelling[task_id]
         self._around.admission.stranger_gone()
-        self._emptied.set()
+        self._one_gone()
 
 
 __all__ = ["Workload"]

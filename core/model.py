@@ -15,6 +15,7 @@ import enum
 
 import msgspec
 
+from beeyard.core.grant import AnyGrant
 from beeyard.core.states import Availability, NodeState, Role, TaskState
 
 # The kernel's resource columns, in this order.
@@ -161,38 +162,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="service"
     update_status: UpdateStatus | None = None
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind"):
-    """Something a hook reserved for one task: base of the tagged kinds below. Held until the task is terminal."""
+class AddressConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An address that a machine outside the cluster answers for."""
 
-    id: str
-    hook: str
-
-
-class AddressGrant(Grant, frozen=True, kw_only=True, gc=False, tag="address"):
-    """One task's place on one network: a link with an address of each family that its pool serves."""
-
-    network_id: str
-    network_name: str
-    pool_id: str  # id of the config-only network that the address came from, or of the network itself
-    pool_name: str
-    segment: str  # addresses are unique per segment
-    driver: str  # "macvlan" | "ipvlan"
-    mode: str = "bridge"
-    parent: str = ""  # interface of the host, "eth0" or "eth0.10"
-    addresses: tuple[str, ...] = ()  # with the subnet's prefix length: "10.77.0.64/24", "fd00::40/64"
-    gateways: tuple[str, ...] = ()  # at most one per family
-    mac: str = ""  # "": the kernel draws one
-    mtu: int = 0  # 0: the parent's
-    internal: bool = False  # no default route
-
-
-class NoteGrant(Grant, frozen=True, kw_only=True, gc=False, tag="note"):
-    """A reservation that is only text, for hooks whose result the agent just passes on."""
-
-    data: dict[str, str] = {}
-
-
-AnyGrant = AddressGrant | NoteGrant
+    address: str  # without prefix length
+    mac: str
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -204,6 +178,8 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at_s: float = 0.0  # by the clock of the one who observed it
     exit_code: int | None = None
     pid: int = 0
+    # REJECTED only: what the agent found taken on the LAN. The manager puts these addresses aside and draws others.
+    conflicts: tuple[AddressConflict, ...] = ()
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
@@ -254,6 +230,8 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     images: tuple[str, ...] = ()  # images that its executors run; ("host",) for `process`
     link_kinds: tuple[str, ...] = ()  # probed: what this kernel can create, e.g. ("macvlan",)
     links: tuple[Link, ...] = ()
+    # Ports on which something on the host listens that no task published: not to be given away.
+    listening: tuple[HostPort, ...] = ()
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):

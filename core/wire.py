@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import msgspec
 
-from beeyard.core.model import AnyGrant, NodeDescription, TaskSpec, TaskStatus
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import NodeDescription, TaskSpec, TaskStatus
 from beeyard.core.states import TaskState
 
 PROTOCOL_VERSION = 1

@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 import trio
 
-from beeyard.core.model import AddressGrant, AnyGrant, Network, Node, Service, Task
+from beeyard.core.grant import AddressGrant, AnyGrant
+from beeyard.core.model import Network, Node, Service, Task
 from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Group

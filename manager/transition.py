@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from beeyard.core.model import AnyGrant, Task, TaskStatus
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import TaskState
 from beeyard.manager.plan import Plan

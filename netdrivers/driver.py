@@ -24,7 +24,7 @@ import msgspec
 import trio
 
 from beeyard.core.errors import NetlinkError
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers import codec, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.inventory import host_links

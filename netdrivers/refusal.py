@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 
 from beeyard.core.errors import NetlinkError
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers.codec import Address, LinkInfo
 
 

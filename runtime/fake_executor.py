@@ -26,7 +26,7 @@ import trio
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID
 from beeyard.core.wire import AssignedTask
-from beeyard.runtime.host import Controller, ExitStatus
+from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller, ExitStatus
 from beeyard.runtime.stop_signal import signal_number
 
 
@@ -391,7 +391,7 @@ class FakeExecutor:
         self.assert_alive("recover")
         return [FakeController(self, task.task) for _, task in sorted(self.tasks.by_id.items())]
 
-    async def create(self, task: AssignedTask) -> Controller:
+    async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         await trio.lowlevel.checkpoint()
         self.assert_alive("create")
         return FakeController(self, task)

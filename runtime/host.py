@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 import trio
 
 from beeyard.core.states import Role
-from beeyard.core.wire import AssignedTask
+from beeyard.runtime.host_kernel import Netlink
+from beeyard.runtime.host_tasks import NO_ADDITIONS, Additions, Controller, Executor, ExitStatus, Mount
 from beeyard.runtime.netlink_format import RequestRefused
 
 # --- network ---------------------------------------------------------------------------------------------------------
@@ -197,132 +197,6 @@ class Database(Protocol):
     async def aclose(self) -> None: ...
 
 
-# --- this host's kernel and tasks ------------------------------------------------------------------------------------
-
-
-class Netlink(Protocol):
-    """Route netlink of this host. `netns` is "" for the daemon's own namespace, else a path such as /proc/71/ns/net."""
-
-    async def request(self, message: bytes, netns: str = "") -> list[bytes]:
-        """Send one or more concatenated requests (each with NLM_F_ACK or a dump) and return the replies' messages.
-
-        Sequence numbers are filled in here. All or nothing is the caller's business: the requests run in order and the
-        first that fails ends the call. Cancellation: before anything is sent, or not at all.
-
-        Raises:
-            RequestRefused: the kernel's errno for the request that failed; `strerror` holds its extended message if any.
-            FileNotFoundError: the namespace is gone.
-        """
-
-    async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
-        """Send one Ethernet frame from an interface in a namespace (gratuitous ARP, unsolicited NA)."""
-
-    def netns_fd(
-        self, netns: str, *, settings: Mapping[str, str] = {}, frames: bool = False
-    ) -> AbstractAsyncContextManager[int]:
-        """A number that stands for the namespace in IFLA_NET_NS_FD, valid inside the context.
-
-        Inside it, calls for the same namespace cost less; outside, nothing keeps the namespace alive.
-
-        Args:
-            settings: files below /proc/sys/net of that namespace to write on entry, such as
-                {"ipv6/conf/default/accept_ra": "0"}; those that this kernel does not have are skipped.
-            frames: whether `send_frame` will be called inside, so that all is opened at once.
-
-        Raises:
-            FileNotFoundError: the namespace is gone.
-            OSError: it cannot be entered, or a setting cannot be written (`filename` names it).
-        """
-
-
-class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task's process ended."""
-
-    code: int  # 0..255; 128 + n when signal n killed it
-    signal: int = 0
-    reason: str = ""  # for a person, such as "killed: memory limit of 64 MiB reached"; "" for an ordinary end
-
-
-class Controller(Protocol):
-    """One task on this host, alive in a process of its own that outlives the agent.
-
-    Calls come in the order prepare, start, wait, stop, remove; after a restart of the agent `Executor.recover` gives a
-    controller that continues where the task is. Each is all or nothing under cancellation.
-    """
-
-    @property
-    def task_id(self) -> str: ...
-
-    @property
-    def netns(self) -> str:
-        """The task's network namespace for `Netlink`, once prepared; "" when it uses its host's (`host` network)."""
-
-    @property
-    def phase(self) -> str:
-        """ "new", "prepared", "started" or "exited"."""
-
-    @property
-    def pid(self) -> int:
-        """The task's process on the host, 0 before it is started."""
-
-    @property
-    def lapsed(self) -> bool:
-        """Whether the lease had lapsed, as far as the newest answer of the shim tells: then the links are down for good."""
-
-    async def prepare(self) -> None:
-        """Make namespaces, cgroup, work dir and shim; nothing of the task runs yet. Idempotent: yes.
-
-        Raises:
-            ExecutorError
-        """
-
-    async def start(self) -> None:
-        """Let the command run. Idempotent: yes.
-
-        Raises:
-            ExecutorError: such as a command that does not exist, by its name.
-        """
-
-    async def wait(self) -> ExitStatus:
-        """Return once the process has ended (also when it had before the call). Cancellable, may be called again."""
-
-    async def stop(self, *, links_first: bool = False) -> ExitStatus | None:
-        """Stop signal, the spec's grace, then SIGKILL for all its processes; None when it never started.
-
-        `links_first`: the links go down before the signal, because somebody else may already run in its place.
-        On return the links are down. Idempotent: yes.
-        """
-
-    async def links_down(self) -> None:
-        """Take every link of the task's namespace down for good: on return no address of it answers. Idempotent: yes."""
-
-    async def renew_lease(self, remaining_s: float) -> None:
-        """The shim keeps the links up for so long from now; when that passes it downs them (and stops the task if fenced)."""
-
-    async def remove(self) -> None:
-        """Drop namespaces, cgroup, work dir and shim; output is kept in the log directory. Idempotent: yes."""
-
-
-class Executor(Protocol):
-    """Runs the tasks of one kind of image."""
-
-    @property
-    def name(self) -> str: ...
-
-    def runs(self, image: str) -> bool:
-        """Whether a task with this image is for this executor."""
-
-    @property
-    def images(self) -> tuple[str, ...]:
-        """What a node advertises, e.g. ("host",)."""
-
-    async def recover(self) -> list[Controller]:
-        """Every task that is still on this host from earlier lives of the agent, found by the task id it carries."""
-
-    async def create(self, task: AssignedTask) -> Controller:
-        """A controller in phase "new"; touches nothing yet."""
-
-
 # --- the host --------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +249,8 @@ class Host(Protocol):
 
 
 __all__ = [
+    "NO_ADDITIONS",
+    "Additions",
     "Compacted",
     "Connection",
     "Controller",
@@ -385,6 +261,7 @@ __all__ = [
     "Files",
     "Host",
     "Listener",
+    "Mount",
     "Net",
     "Netlink",
     "PeerCertificate",

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from beeyard.core.errors import ExecutorError
 from beeyard.core.wire import AssignedTask
-from beeyard.runtime.host import Controller, Executor, ExitStatus, Netlink
+from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller, Executor, ExitStatus, Netlink
 from beeyard.runtime.sim_life import Life
 
 
@@ -117,10 +117,10 @@ class GatedExecutor:
         await enter(self._life, "recover")
         return [GatedController(self._life, controller) for controller in await self._executor.recover()]
 
-    async def create(self, task: AssignedTask) -> Controller:
+    async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         """See `Executor.create`."""
         await enter(self._life, "create")
-        return GatedController(self._life, await self._executor.create(task))
+        return GatedController(self._life, await self._executor.create(task, additions))
 
 
 class GatedController:

@@ -8,7 +8,8 @@ from typing import Any
 
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.errors import Unsupported
-from beeyard.core.model import AddressGrant, IPAMConfig, Network, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import IPAMConfig, Network, Task
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields

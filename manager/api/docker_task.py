@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beeyard.core.model import AddressGrant, Network, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Network, Task
 from beeyard.core.states import TaskState
 from beeyard.manager.api.docker_network import show_network_of_task
 from beeyard.manager.api.docker_task_spec import show_task_spec

@@ -10,7 +10,8 @@ import trio
 from starlette.routing import Route
 
 from beeyard.core.errors import Unsupported
-from beeyard.core.model import AddressGrant, Node, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Node, Task
 from beeyard.core.rollout import is_dirty
 from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.api.call import Call, Reply, error_reply, route

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 
 from beeyard.core.errors import FailedPrecondition, Forbidden, InvalidSpec
+from beeyard.core.grant import AddressGrant
 from beeyard.core.labels import LABEL_SEGMENT
-from beeyard.core.model import HOST_NETWORK_NAME, AddressGrant, Network
+from beeyard.core.model import HOST_NETWORK_NAME, Network
 from beeyard.core.pools import DEFAULT_SEGMENT, config_networks, users_of, validate_network
 from beeyard.manager.store import Store, Transaction
 

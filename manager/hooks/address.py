@@ -8,8 +8,9 @@ from functools import partial
 import trio
 
 from beeyard.core.errors import HookRefused, PoolExhausted
+from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.mac_address import mac_address
-from beeyard.core.model import HOST_NETWORK_ID, AddressGrant, AnyGrant, Network, Node, Task
+from beeyard.core.model import HOST_NETWORK_ID, Network, Node, Task
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.hook import Hook, Stage, Window

@@ -21,7 +21,8 @@ import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S, AddressBook, PoolUsage
 from beeyard.core.errors import NotFound
-from beeyard.core.model import AddressGrant, Network, Node, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Network, Node, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.store import View
 

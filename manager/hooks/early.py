@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import trio
 
-from beeyard.core.model import AnyGrant, Task
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Task
 from beeyard.core.states import TaskState
 from beeyard.manager.hooks.hook import Hook, Stage
 from beeyard.manager.hooks.run import HookRun

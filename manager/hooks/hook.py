@@ -24,7 +24,8 @@ import dataclasses
 import enum
 from collections.abc import Awaitable, Callable
 
-from beeyard.core.model import AnyGrant, Node, Task
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Node, Task
 
 
 class Stage(enum.IntEnum):

@@ -9,7 +9,8 @@ import structlog
 import trio
 
 from beeyard.core.errors import ClusterError, HookRefused
-from beeyard.core.model import AnyGrant, Node, Task
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Node, Task
 from beeyard.manager.hooks.hook import Hook, Stage
 
 log = structlog.get_logger(__name__)

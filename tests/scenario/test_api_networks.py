@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from beeyard.core.model import HOST_NETWORK_ID, AddressGrant
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import HOST_NETWORK_ID
 from beeyard.core.states import TaskState
 from tests.support.api_world import ApiWorld, an_api
 from tests.support.builders import a_network, a_service, a_task, a_task_spec

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 from beeyard.core.states import NodeState, TaskState
 from tests.support.api_world import an_api
 from tests.support.builders import a_node, a_service, a_task, a_task_spec

@@ -3,7 +3,8 @@
 import msgspec
 import trio
 
-from beeyard.core.model import AddressGrant, Service, Task, TaskStatus
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Service, Task, TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.core.wire import Assignments, Heartbeat, LeaseRenewed, Resync
 from tests.support.builders import a_service, a_task

@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 
 from beeyard.core.errors import DiskError
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.hooks import Stage, Window
 from tests.support.builders import a_config_network, a_network_from, a_node, a_service, a_task_spec, an_ipam

@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 
 from beeyard.core.errors import ClusterError, DiskError, InvalidSpec, PoolExhausted
-from beeyard.core.model import AnyGrant
+from beeyard.core.grant import AnyGrant
 from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.states import TaskState
 from beeyard.manager.hooks import Stage, Window

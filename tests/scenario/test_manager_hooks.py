@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import trio
 
-from beeyard.core.model import AnyGrant, Node, Service, Task
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Node, Service, Task
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.control.network import remove_network
 from beeyard.manager.control.node import remove_node

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import trio
 
+from beeyard.core.grant import AddressGrant
 from beeyard.core.mac_address import mac_address
-from beeyard.core.model import AddressGrant, Network, Node
+from beeyard.core.model import Network, Node
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.control.network import remove_network
 from beeyard.manager.store import Transaction

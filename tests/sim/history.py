@@ -8,7 +8,8 @@ import msgspec
 import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S
-from beeyard.core.model import AddressGrant, StoredObject, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import StoredObject, Task
 from beeyard.core.states import DESIRED_TRANSITIONS, TaskState, may_become
 from beeyard.runtime.host import Record
 from beeyard.runtime.sim import SimWorld

@@ -7,7 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from beeyard.core.address_pool import COOL_DOWN_S
-from beeyard.core.model import AddressGrant, TaskSpec
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import TaskSpec
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 from beeyard.netdrivers import attach

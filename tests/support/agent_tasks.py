@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from beeyard.core.model import AddressGrant, Resources, TaskSpec
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Resources, TaskSpec
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 

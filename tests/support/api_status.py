@@ -7,7 +7,8 @@ import ipaddress
 import msgspec
 
 from beeyard.core.address_pool import AddressBook, PoolUsage
-from beeyard.core.model import AddressGrant, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Task
 from beeyard.core.pools import pools_of
 from beeyard.core.states import Role
 from beeyard.manager.store import Store, Transaction

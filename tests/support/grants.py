@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from beeyard.core.model import AddressGrant
+from beeyard.core.grant import AddressGrant
 
 _GATEWAYS = {4: "10.9.0.1", 6: "fd00:9::1"}
 

@@ -10,7 +10,8 @@ import ipaddress
 
 import msgspec
 
-from beeyard.core.model import HOST_NETWORK_ID, AddressGrant, Network, Service, Task, TaskStatus, UpdateState
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import HOST_NETWORK_ID, Network, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pools import pools_of
 from beeyard.core.rollout import is_dirty
 from beeyard.core.states import TaskState

@@ -14,7 +14,8 @@ import msgspec
 import trio
 import trio.testing
 
-from beeyard.core.model import AddressGrant, Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.config import ManagerConfig

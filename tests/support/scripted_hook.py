@@ -5,7 +5,8 @@ from __future__ import annotations
 import trio
 
 from beeyard.core.errors import HookRefused
-from beeyard.core.model import AnyGrant, Node, NoteGrant, Task
+from beeyard.core.grant import AnyGrant, NoteGrant
+from beeyard.core.model import Node, Task
 from beeyard.manager.hooks import Hook, Window
 
 

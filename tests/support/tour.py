@@ -18,7 +18,8 @@ import trio
 
 from beeyard.agent import daemon as agent_daemon
 from beeyard.agent.config import AgentConfig
-from beeyard.core.model import AddressGrant, AnyGrant, Node, NoteGrant, StoredObject, Task
+from beeyard.core.grant import AddressGrant, AnyGrant, NoteGrant
+from beeyard.core.model import Node, StoredObject, Task
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 from beeyard.manager import daemon as manager_daemon

@@ -22,7 +22,7 @@ from beeyard.agent.executors.process.zygote_client import Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
 from beeyard.core.wire import AssignedTask
-from beeyard.runtime.host import Controller
+from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller
 
 HOST_IMAGE = "host"
 # 10 MiB, kept once over: enough to see why a task failed, and small beside any disk.
@@ -102,7 +102,7 @@ class ProcessExecutor:
         await self._prune()
         return list(known)
 
-    async def create(self, task: AssignedTask) -> Controller:
+    async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         await trio.lowlevel.checkpoint()
         controller = ProcessController(self._zygote, self._order(task), self._task_removed)
         self._controllers.add(controller)

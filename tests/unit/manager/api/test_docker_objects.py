@@ -7,7 +7,8 @@ import pytest
 
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.errors import InvalidSpec, Unsupported
-from beeyard.core.model import AddressGrant, Cluster, IPAMConfig, NodeSpec, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Cluster, IPAMConfig, NodeSpec, Task
 from beeyard.core.pools import pools_of
 from beeyard.core.states import Availability, Role, TaskState
 from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full

@@ -4,7 +4,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beeyard.core.model import AddressGrant, Task
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Task
 from beeyard.core.states import TaskState
 from beeyard.core.wire import FRAME_BYTES_MAX, AssignedTask, Assignments, encoder
 from beeyard.manager.dispatch.assignments import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from beeyard.core.model import AnyGrant, Node, Task
+from beeyard.core.grant import AnyGrant
+from beeyard.core.model import Node, Task
 from beeyard.manager.hooks import Hook, Stage, Subject, Window
 
 NODE_BOUND = Window(Stage.SCHEDULED, Stage.ASSIGNED)
