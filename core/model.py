@@ -98,6 +98,20 @@ class HostPort(msgspec.Struct, frozen=True, kw_only=True, gc=False, order=True):
     port: int = 0
 
 
+class PublishedPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A port of each task that is reached at its node, in host mode: never through another node."""
+
+    protocol: str = "tcp"  # "tcp", "udp" or "sctp"
+    target: int  # the task's port
+    published: int = 0  # the node's port; 0: one is chosen on the node
+    name: str = ""  # only kept, for who asked for it
+
+
+def fixed_ports(ports: tuple[PublishedPort, ...]) -> tuple[HostPort, ...]:
+    """The ports of a node that are taken whichever node it is, in order."""
+    return tuple(sorted({HostPort(protocol=port.protocol, port=port.published) for port in ports if port.published}))
+
+
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What each task of a service runs, needs and may do."""
 
@@ -118,7 +132,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     platforms: tuple[Platform, ...] = ()
     max_replicas_per_node: int = 0  # 0: no limit
     network_ids: tuple[str, ...] = ()
-    host_ports: tuple[HostPort, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()  # what a node must have free: always `fixed_ports(ports)`
+    ports: tuple[PublishedPort, ...] = ()
     force_update: int = 0
 
 
@@ -130,6 +145,11 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     task: TaskSpec = TaskSpec()
     replicas: int = 1
     update: UpdateConfig | None = None  # None: the defaults, and not shown as set
+
+    @property
+    def ports(self) -> tuple[PublishedPort, ...]:
+        """The ports that it publishes; kept with its tasks, which are replaced when they change."""
+        return self.task.ports
 
 
 class UpdateState(enum.StrEnum):
@@ -284,13 +304,14 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="network"
     created_at_s: float = 0.0
     updated_at_s: float = 0.0
     name: str
-    driver: str = ""  # "macvlan", "host"; "" when config_only
+    driver: str = ""  # "macvlan", "ipvlan", "host"; "" when config_only
     scope: str = "swarm"
     config_only: bool = False
     config_from: str = ""
-    ipam_driver: str = "default"
+    ipam_driver: str = "default"  # or "null", or the name of a Docker remote IPAM plugin
+    ipam_options: dict[str, str] = {}  # --ipam-opt
     ipam: tuple[IPAMConfig, ...] = ()
-    options: dict[str, str] = {}  # parent, macvlan_mode, mtu (com.docker.network.driver.mtu)
+    options: dict[str, str] = {}  # see core.network_options
     labels: dict[str, str] = {}  # beeyard.config, beeyard.nodes, beeyard.segment
     internal: bool = False
     attachable: bool = False

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from beeyard.core.errors import InvalidSpec, Unsupported
-from beeyard.core.model import FailureAction, Service, ServiceSpec, UpdateConfig, UpdateOrder
+from beeyard.core.model import FailureAction, Service, ServiceSpec, UpdateConfig, UpdateOrder, fixed_ports
 from beeyard.manager.api.call import BadRequest
+from beeyard.manager.api.docker_ports import read_ports, show_endpoint, show_endpoint_spec
 from beeyard.manager.api.docker_task_spec import REPLICAS_MAX, read_networks, read_task_spec, show_task_spec
 from beeyard.manager.api.docker_value import compact, nanoseconds, time_of
-from beeyard.manager.api.fields import Fields, is_empty
+from beeyard.manager.api.fields import Fields
 
 NAME_PATTERN = r"[a-zA-Z0-9]+(?:[a-zA-Z0-9-_]*[a-zA-Z0-9])?"
 # As stored and as told to nodes. A whole command and environment fit in, with as much again for labels and the rest.
@@ -42,6 +43,9 @@ def read_service_spec(body: object) -> ServiceSpec:
     old_networks = read_networks(fields)
     if old_networks and not task.network_ids:
         task = msgspec.structs.replace(task, network_ids=old_networks)
+    ports = read_ports(fields.nested("EndpointSpec"))
+    if ports:
+        task = msgspec.structs.replace(task, ports=ports, host_ports=fixed_ports(ports))
     spec = ServiceSpec(
         name=name,
         labels=fields.labels("Labels"),
@@ -50,7 +54,6 @@ def read_service_spec(body: object) -> ServiceSpec:
         update=_update_config(fields, "UpdateConfig"),
     )
     _refuse_rollback(fields)
-    _refuse_endpoint(fields.nested("EndpointSpec"))
     fields.finish()
     n_bytes = len(msgspec.msgpack.encode(spec))
     if n_bytes > SPEC_BYTES_MAX:
@@ -100,14 +103,6 @@ def _refuse_rollback(fields: Fields) -> None:
         raise Unsupported("--rollback-parallelism or another --rollback option", "a rollback goes as an update does")
 
 
-def _refuse_endpoint(endpoint: Fields) -> None:
-    if endpoint.text("Mode", "vip") != "vip":
-        raise Unsupported("--endpoint-mode dnsrr")
-    if endpoint.has("Ports") and not is_empty(endpoint.take("Ports")):
-        raise Unsupported("--publish (-p)", "on a macvlan network each task has an address with all its ports")
-    endpoint.finish()
-
-
 def show_service_spec(spec: ServiceSpec, *, defaults: bool) -> dict[str, Any]:
     """A ServiceSpec as `GET` gives it and `update` takes it back."""
     shown: dict[str, Any] = {
@@ -119,7 +114,7 @@ def show_service_spec(spec: ServiceSpec, *, defaults: bool) -> dict[str, Any]:
     for name, config in (("UpdateConfig", spec.update), ("RollbackConfig", None)):
         if config is not None or defaults:
             shown[name] = _show_update_config(config or UpdateConfig())
-    shown["EndpointSpec"] = {"Mode": "vip"}
+    shown["EndpointSpec"] = show_endpoint_spec(spec.ports)
     return shown
 
 
@@ -142,7 +137,7 @@ def show_service(service: Service, *, defaults: bool = False, status: dict[str, 
         "CreatedAt": time_of(service.created_at_s),
         "UpdatedAt": time_of(service.updated_at_s),
         "Spec": show_service_spec(service.spec, defaults=defaults),
-        "Endpoint": {"Spec": {}},
+        "Endpoint": show_endpoint(service.spec.ports),
     }
     if service.previous_spec is not None:
         shown["PreviousSpec"] = show_service_spec(service.previous_spec, defaults=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beeyard.core.grant import AddressGrant
+from beeyard.core.grant import AddressGrant, PortGrant
 from beeyard.core.model import Network, Task
 from beeyard.core.states import TaskState
 from beeyard.manager.api.docker_network import show_network_of_task
+from beeyard.manager.api.docker_ports import show_mapped_port
 from beeyard.manager.api.docker_task_spec import show_task_spec
 from beeyard.manager.api.docker_value import compact, time_of
 
@@ -58,8 +59,15 @@ def _show_status(task: Task, waiting_for: str, held_back: str) -> dict[str, Any]
         # The task is its own container. The exit code of one that runs is -1, as Docker has it.
         exit_code = -1 if status.exit_code is None else status.exit_code
         shown["ContainerStatus"] = {"ContainerID": task.id, "PID": status.pid, "ExitCode": exit_code}
-    shown["PortStatus"] = {}
+    shown["PortStatus"] = compact(Ports=_show_ports(task))
     return shown
+
+
+def _show_ports(task: Task) -> list[dict[str, Any]]:
+    """The ports at which a task can be reached: none before its node is known, none when it is over."""
+    if not task.holds_room:
+        return []
+    return [show_mapped_port(port) for grant in task.grants if isinstance(grant, PortGrant) for port in grant.ports]
 
 
 def _show_attachment(grant: AddressGrant, networks: Mapping[str, Network]) -> dict[str, Any]:

@@ -128,6 +128,8 @@ def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = N
             raise InvalidSpec("Networks", f"network {_network_name(tx, network_id)} is given twice")
     if HOST_NETWORK_ID in network_ids and len(network_ids) > 1:
         raise InvalidSpec("Networks", "the network host gives a task its node's own network and goes with no other")
+    if HOST_NETWORK_ID in network_ids:
+        _check_ports_of_host(spec)
     return msgspec.structs.replace(spec, task=msgspec.structs.replace(spec.task, network_ids=network_ids))
 
 
@@ -146,6 +148,17 @@ def _check_command(spec: ServiceSpec) -> None:
     """Refuse what would start nothing: `host` is the node itself and brings no command of its own."""
     if spec.task.image == HOST_IMAGE and not spec.task.command and not spec.task.args:
         raise InvalidSpec("ContainerSpec.Args", "image host needs a command to run, given behind the image")
+
+
+def _check_ports_of_host(spec: ServiceSpec) -> None:
+    """Refuse a port that would have to lead elsewhere: a task with its node's own network binds the node's port itself."""
+    for port in spec.ports:
+        if port.published != port.target:
+            raise InvalidSpec(
+                "EndpointSpec.Ports (--publish)",
+                f"with the network host a task binds the port of its node itself: target {port.target} and "
+                f"published {port.published or '(none)'} must be the same",
+            )
 
 
 def _network_id(tx: Transaction, target: str) -> str:

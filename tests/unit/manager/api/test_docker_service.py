@@ -8,8 +8,10 @@ import pytest
 from beeyard.core.errors import InvalidSpec, RequestError, Unsupported
 from beeyard.core.model import (
     FailureAction,
+    HostPort,
     Limits,
     Platform,
+    PublishedPort,
     Resources,
     RestartCondition,
     RestartPolicy,
@@ -82,6 +84,13 @@ FULL: dict[str, Any] = {
         "MaxFailureRatio": 0.25,
         "Order": "start-first",
     },
+    "EndpointSpec": {
+        "Mode": "vip",
+        "Ports": [
+            {"Protocol": "tcp", "TargetPort": 80, "PublishedPort": 8080, "PublishMode": "host"},
+            {"Name": "dns", "Protocol": "udp", "TargetPort": 53, "PublishMode": "host"},
+        ],
+    },
 }
 
 
@@ -100,6 +109,11 @@ def test_every_field_that_a_user_may_set_reaches_the_model() -> None:
     assert task.constraints == ("node.labels.rack==r1",)
     assert task.platforms == (Platform(architecture="amd64", os="linux"),)
     assert (task.max_replicas_per_node, task.network_ids, task.force_update) == (2, ("lan",), 2)
+    assert spec.ports == (
+        PublishedPort(target=80, published=8080),
+        PublishedPort(protocol="udp", target=53, name="dns"),
+    )
+    assert task.host_ports == (HostPort(port=8080),)
     assert spec.update == UpdateConfig(
         parallelism=2,
         delay_s=1.0,
@@ -164,7 +178,7 @@ REFUSED_BY_FLAG = [
     ({**a_body(), "Mode": {"ReplicatedJob": {"MaxConcurrent": 2}}}, "--mode replicated-job"),
     ({**a_body(), "Mode": {"GlobalJob": {}}}, "--mode global-job"),
     ({**a_body(), "EndpointSpec": {"Mode": "dnsrr"}}, "--endpoint-mode dnsrr"),
-    ({**a_body(), "EndpointSpec": {"Ports": [{"TargetPort": 80, "PublishMode": "host"}]}}, r"--publish \(-p\)"),
+    ({**a_body(), "EndpointSpec": {"Ports": [{"TargetPort": 80}]}}, "--publish mode=host,target=80"),
     ({**a_body(), "UpdateConfig": {"FailureAction": "rollback"}}, "--update-failure-action rollback"),
     ({**a_body(), "RollbackConfig": {"Parallelism": 5}}, "--rollback"),
 ]
