@@ -130,10 +130,9 @@ class Planner:
                     name=pool.name,
                     parent=pool.parent,
                     nodes=pool.nodes,
-                    free=usage.free,
+                    free=self.ledger.free_of(pool),
                 )
                 for pool in self.ledger.pools(network.id)
-                if (usage := self.ledger.usage(pool.pool_id)) is not None
             ]
             self.index.set_network(network.id, network.driver, columns, name=network.name)
         self.blocked.something_changed()

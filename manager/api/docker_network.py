@@ -17,7 +17,7 @@ from beeyard.manager.api.lookup import task_name
 
 
 def read_network(body: object, network_id: str) -> Network:
-    """A network as a client asks for it; what it may say is checked by `core.pools.validate_network`.
+    """A network as a client asks for it; what it may say is checked by `core.network_spec.validate_network`.
 
     Raises:
         InvalidSpec, Unsupported
@@ -38,6 +38,7 @@ def read_network(body: object, network_id: str) -> Network:
         config_only=config_only,
         config_from=source.text("Network"),
         ipam_driver=ipam.text("Driver", "default"),
+        ipam_options=ipam.labels("Options"),
         ipam=tuple(_read_ipam(config) for config in ipam.nested_list("Config")),
         options=fields.labels("Options"),
         labels=fields.labels("Labels"),
@@ -47,7 +48,7 @@ def read_network(body: object, network_id: str) -> Network:
     )
     fields.take("CheckDuplicate")  # names are always unique
     source.finish()
-    ipam.finish({"Options": "--ipam-opt"})
+    ipam.finish()
     fields.finish({"Ingress": "--ingress"})
     return network
 
@@ -74,7 +75,11 @@ def show_network(network: Network, pools: Sequence[ResolvedPool] = ()) -> dict[s
         "Driver": network.driver or "null",
         "EnableIPv4": not configs or any(_family(config) == 4 for config in configs),
         "EnableIPv6": network.enable_ipv6 or any(_family(config) == 6 for config in configs),
-        "IPAM": {"Driver": network.ipam_driver, "Options": None, "Config": [_show_ipam(config) for config in configs]},
+        "IPAM": {
+            "Driver": network.ipam_driver,
+            "Options": network.ipam_options or None,
+            "Config": [_show_ipam(config) for config in configs],
+        },
         "Internal": network.internal,
         "Attachable": network.attachable,
         "Ingress": False,

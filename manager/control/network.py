@@ -8,7 +8,8 @@ from beeyard.core.errors import FailedPrecondition, Forbidden, InvalidSpec
 from beeyard.core.grant import AddressGrant
 from beeyard.core.labels import LABEL_SEGMENT
 from beeyard.core.model import HOST_NETWORK_NAME, Network
-from beeyard.core.pools import DEFAULT_SEGMENT, config_networks, users_of, validate_network
+from beeyard.core.network_spec import validate_network
+from beeyard.core.pools import DEFAULT_SEGMENT, config_networks, users_of
 from beeyard.manager.store import Store, Transaction
 
 # Names that Docker keeps for itself; a network called so could never be told from Docker's own.
@@ -19,7 +20,7 @@ async def create_network(store: Store, network: Network) -> Network:
     """Store a new network.
 
     Raises:
-        InvalidSpec, Unsupported: see `core.pools.validate_network`.
+        InvalidSpec, Unsupported: see `core.network_spec.validate_network`.
         InvalidSpec: its gateway is the address of a task.
         Forbidden: a predefined name.
         NameConflict, DiskError

@@ -1,4 +1,8 @@
-"""The address hook: one address on each macvlan network of a task, once its node is known."""
+"""The address hook: a place on each of a task's networks, once its node is known.
+
+That is a link with an address of each family that the node's pool has; with IPAM driver `null` a link without addresses. The
+networks whose addresses a plugin gives are left to the hook of plugins.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from beeyard.core.errors import HookRefused, PoolExhausted
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.mac_address import mac_address
 from beeyard.core.model import HOST_NETWORK_ID, Network, Node, Task
+from beeyard.core.network_options import PASSTHRU
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.hook import Hook, Stage, Window
@@ -32,7 +37,7 @@ def address_hook(
     """
 
     def applies(task: Task) -> bool:
-        return any(ledger.pools(network_id) for network_id in task.spec.network_ids)
+        return any(not pool.is_plugin for network_id in task.spec.network_ids for pool in ledger.pools(network_id)[:1])
 
     async def reserve(task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
         """All networks or none. No checkpoint after the first reservation, so cancellation finds nothing half done."""
@@ -46,7 +51,7 @@ def address_hook(
                     continue
                 if network is None:
                     raise HookRefused(NAME, "everywhere", f"network {network_id} is gone")
-                if network.driver == "macvlan":
+                if not any(pool.is_plugin for pool in ledger.pools(network_id)[:1]):
                     grants.append(_reserve_one(network, node))
         except HookRefused:
             for grant in grants:
@@ -61,7 +66,7 @@ def address_hook(
         for pool in (by_id[pool_id] for pool_id in served if pool_id in by_id):
             grant_id = new_id()
             try:
-                addresses = ledger.reserve(pool.pool_id, grant_id)
+                addresses = ledger.reserve(pool.pool_id, grant_id) if pool.has_book else ()
             except PoolExhausted as error:
                 reasons.append(str(error))
                 continue
@@ -87,6 +92,11 @@ def _restore(ledger: AddressLedger, task: Task, grant: AnyGrant) -> None:
     ledger.restore(task, grant)
 
 
+def has_own_mac(pool: ResolvedPool) -> bool:
+    """Whether a task's link has a MAC address of its own: with ipvlan and in mode passthru it is the parent's."""
+    return pool.driver == "macvlan" and pool.mode != PASSTHRU
+
+
 def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple[str, ...]) -> AddressGrant:
     return AddressGrant(
         id=grant_id,
@@ -98,10 +108,12 @@ def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple
         segment=pool.segment,
         driver=pool.driver,
         mode=pool.mode,
+        flag=pool.flag,
         parent=pool.parent,
         addresses=addresses,
         gateways=tuple(config.gateway for config in pool.ipam if config.gateway),
-        mac=mac_address(pool.segment, addresses[0]),
+        mac=mac_address(pool.segment, addresses[0]) if addresses and has_own_mac(pool) else "",
         mtu=pool.mtu,
         internal=network.internal,
+        host_access=pool.host_access,
     )

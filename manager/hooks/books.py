@@ -26,6 +26,9 @@ from beeyard.core.model import Network, Node, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.store import View
 
+# More than any number of tasks, for pools whose addresses others count, or that have none.
+FREE_UNLIMITED = 1 << 62
+
 log = structlog.get_logger(__name__)
 
 
@@ -76,6 +79,8 @@ class AddressLedger:
         sources = (pool for pools in self._pools.values() for pool in pools)
         known = {pool.pool_id: pool for pool in (*filter(None, map(own_pool, all_networks)), *sources)}
         for pool_id, pool in known.items():
+            if not pool.has_book:
+                continue
             before = self._known.get(pool_id)
             if before is None or before.spec() != pool.spec():
                 self._book.set_pool(pool.spec())
@@ -111,14 +116,19 @@ class AddressLedger:
         return self._pools.get(network_id, [])
 
     def free(self) -> Iterator[tuple[str, int]]:
-        """(pool id, addresses that may be handed out now) of every pool that a network draws from."""
+        """(pool id, addresses that may be handed out now) of every pool of the book that a network draws from."""
         now_s = trio.current_time()
-        seen = {pool.pool_id: None for pools in self._pools.values() for pool in pools}
+        seen = {pool.pool_id: None for pools in self._pools.values() for pool in pools if pool.has_book}
         for pool_id in seen:
             yield pool_id, self._book.usage(pool_id, now_s).free
 
+    def free_of(self, pool: ResolvedPool) -> int:
+        """How many addresses a pool may hand out now; of one that the book does not know, as many as anybody asks for."""
+        usage = self.usage(pool.pool_id) if pool.has_book else None
+        return FREE_UNLIMITED if usage is None else usage.free
+
     def usage(self, pool_id: str) -> PoolUsage | None:
-        """Counts of a pool now; None when there is no such pool."""
+        """Counts of a pool now; None when the book has no such pool."""
         try:
             return self._book.usage(pool_id, trio.current_time())
         except NotFound:

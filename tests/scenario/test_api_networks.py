@@ -106,7 +106,7 @@ async def test_names_are_given_once() -> None:
     ("body", "status", "words"),
     [
         ({"Name": "x", "Driver": "overlay"}, 501, "network driver overlay is not supported by beeyard"),
-        ({"Name": "x", "Driver": "ipvlan"}, 501, "network driver ipvlan"),
+        ({"Name": "x", "Driver": "ipvlan"}, 400, "-o parent=INTERFACE"),
         ({"Name": "x"}, 501, "network driver bridge"),
         ({**LAN, "ConfigFrom": {"Network": "nosuch"}}, 400, "no --config-only network is named nosuch"),
         ({**LAN, "Options": {"parent": "eth0"}}, 400, "-o cannot be given together with --config-from"),

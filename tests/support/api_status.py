@@ -46,7 +46,7 @@ class PlainStatus:
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         networks = list(self._store.networks.values())
         pool = next((p for network in networks for p in pools_of(network, networks) if p.pool_id == pool_id), None)
-        if pool is None:
+        if pool is None or not pool.has_book:
             return None
         book = AddressBook()
         book.set_pool(pool.spec())

@@ -198,6 +198,6 @@ def a_config_network(
     )
 
 
-def a_network_from(config: str, network_id: str = "net1", *, name: str = "lan") -> Network:
-    """A macvlan network that draws from config-only networks."""
-    return Network(id=network_id, name=name, driver="macvlan", config_from=config)
+def a_network_from(config: str, network_id: str = "net1", *, name: str = "lan", driver: str = "macvlan") -> Network:
+    """A network that draws from config-only networks."""
+    return Network(id=network_id, name=name, driver=driver, config_from=config)

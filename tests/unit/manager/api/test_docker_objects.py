@@ -175,12 +175,18 @@ def test_both_families_are_shown() -> None:
     assert (shown["EnableIPv4"], shown["EnableIPv6"]) == (True, True)
 
 
+def test_ipam_driver_and_its_options_are_read_and_shown() -> None:
+    ipam = {"Driver": "corp-ipam", "Options": {"zone": "a"}}
+    network = read_network({"Name": "lan", "Driver": "ipvlan", "IPAM": ipam}, "id1")
+    assert (network.ipam_driver, network.ipam_options) == ("corp-ipam", {"zone": "a"})
+    assert show_network(network)["IPAM"] == {**ipam, "Config": []}
+
+
 @pytest.mark.parametrize(
     ("extra", "flag"),
     [
         ({"Ingress": True}, "--ingress"),
         ({"EnableIPv4": False}, "--ipv4=false"),
-        ({"IPAM": {"Options": {"a": "b"}}}, "--ipam-opt"),
     ],
 )
 def test_what_networks_do_not_have_is_refused_by_the_flag(extra: dict[str, Any], flag: str) -> None:
