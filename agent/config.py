@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
+
+from beeyard.runtime.settings import reloadable, secret
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. The defaults suit a cluster of any size; tests shorten them."""
 
     # Where identity and task records live. Losing it costs the node its identity; tasks that run are found all the same.
-    state_dir: str
+    state_dir: str = "/var/lib/beeyard/agent"
     # Addresses of managers to try, in this order; more are learned from each session.
-    managers: tuple[str, ...]
-    # "SWMTKN-1-…", needed until the node has joined once.
-    join_token: str = ""
+    managers: tuple[str, ...] = ()
+    # "SWMTKN-1-…", needed until the node has joined once; or a file that holds it.
+    join_token: Annotated[str, secret()] = ""
+    join_token_file: str = ""
     # Name in `docker node ls`; "": the host's own.
     node_name: str = ""
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
+    # Output of tasks; "": log/ in the state directory. Of removed tasks the newest are kept: so many, and so much of them.
+    log_dir: str = ""
+    logs_kept: Count = 1000
+    log_mib_kept: Count = 1024
     # Back-off before the n-th attempt to connect: a random time in [0, min(cap, base · 2ⁿ)]. A smaller cap finds a
     # returning manager sooner and costs it more handshakes when all nodes come at once.
-    backoff_base_s: float = 0.2
-    backoff_cap_s: float = 8.0
+    backoff_base_s: Seconds = 0.2
+    backoff_cap_s: Seconds = 8.0
     # Statuses are collected for so long before they are sent: below what a person notices, long enough that the five
     # states of a task that starts become one message.
-    coalesce_s: float = 0.010
+    coalesce_s: Seconds = 0.010
     # How often the host is described anew; a changed link is seen by the scheduler so much later.
-    describe_interval_s: float = 20.0
+    describe_interval_s: Seconds = 20.0
+    # How long the LAN is asked whether anybody has a task's addresses already, before they are used; 0: not at all. Each
+    # start takes so much longer. A machine that answers later than that is not found.
+    probe_s: Seconds = 0.1
 
 
 __all__ = ["AgentConfig"]

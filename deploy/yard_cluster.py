@@ -1,8 +1,8 @@
 """A whole cluster of real daemons on this one machine, each host a network namespace.
 
 Host 1 runs the manager and an agent, the others an agent each. The daemons are the ones that run in production, with
-their ordinary flags; only the hosts are namespaces (see `deploy.lan`). State is kept under `/var/lib/beeyard/NAME`, one
-folder a daemon, process ids under `/run/beeyard/NAME`; `down` removes both.
+configuration files of their own; only the hosts are namespaces (see `deploy.lan`). State is kept under
+`/var/lib/beeyard/NAME`, one folder a daemon, process ids under `/run/beeyard/NAME`; `down` removes both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,14 @@ class YardCluster:
         subnet: str = "10.77.0.0/24",
         subnet6: str = "fd77::/64",
         api_socket: str = "/run/beeyard/docker.sock",
+        manager_settings: Mapping[str, object] = {},
+        agent_settings: Mapping[str, object] = {},
     ) -> None:
         self.name = name
         self.lan = Lan(name, subnet, subnet6)
         self.api_socket = api_socket
+        self.manager_settings = manager_settings  # more of their configuration files, by the setting's name
+        self.agent_settings = agent_settings
         self.state = Path("/var/lib/beeyard") / name
         self.run_dir = Path("/run/beeyard") / name
         self.manager_address = f"tcp://{self.lan.address(1)}:2377"
@@ -99,17 +103,20 @@ class YardCluster:
         return found
 
     def _start(
-        self, name: str, host: str, module: str, *flags: str, environment: dict[str, str] | None = None
+        self, name: str, host: str, command: str, settings: Mapping[str, object], environment: Mapping[str, str] = {}
     ) -> Daemon:
+        """Start a daemon with a configuration file of its own: what is configured for this machine does not count."""
+        config = self.state / f"{name}.toml"
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
         # For root alone: the log of an agent names what its tasks do.
         log = os.open(self.state / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         process = subprocess.Popen(
-            [*Lan.enter(host, hostname=host), sys.executable, "-m", module, *flags],
+            [*Lan.enter(host, hostname=host), sys.executable, "-m", "beeyard", command, "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
         )
         os.close(log)
         self._children[name] = process
@@ -120,22 +127,25 @@ class YardCluster:
 
     def start_manager(self) -> Daemon:
         """Start the manager on host 1."""
-        return self._start(
-            "manager",
-            self.lan.host(1),
-            "beeyard.manager",
-            *("--state-dir", str(self.state / "manager")),
-            *("--listen", self.manager_address),
-            *("--api-socket", self.api_socket),
-        )
+        settings = {
+            "state_dir": str(self.state / "manager"),
+            "listen": self.manager_address,
+            "api_socket": self.api_socket,
+            **self.manager_settings,
+        }
+        return self._start("manager", self.lan.host(1), "manage", settings)
 
     def start_agent(self, number: int) -> Daemon:
         """Start the agent of host `number`; it joins when it has not done so before."""
         role = "Manager" if number == 1 else "Worker"
         # In the environment, where other users cannot read it as they can a command line.
-        token = {"BEEYARD_JOIN_TOKEN": self.get("/swarm")["JoinTokens"][role]}
-        flags = ("--state-dir", str(self.state / f"agent{number}"), "--manager", self.manager_address)
-        return self._start(f"agent{number}", self.lan.host(number), "beeyard.agent", *flags, environment=token)
+        token = {"BEEYARD_AGENT_JOIN_TOKEN": self.get("/swarm")["JoinTokens"][role]}
+        settings = {
+            "state_dir": str(self.state / f"agent{number}"),
+            "managers": [self.manager_address],
+            **self.agent_settings,
+        }
+        return self._start(f"agent{number}", self.lan.host(number), "join", settings, token)
 
     def kill(self, name: str, signal_number: int = signal.SIGTERM) -> None:
         """Send a daemon a signal and wait until it is gone.
@@ -287,7 +297,18 @@ class YardCluster:
             self.kill(name)
         for directory in sorted(self.state.glob("agent*")):
             if directory.is_dir():
-                run(sys.executable, "-m", "beeyard.agent", "--purge", "--state-dir", str(directory))
+                config = f"{directory}.toml"
+                run(
+                    sys.executable,
+                    "-m",
+                    "beeyard",
+                    "join",
+                    "--purge",
+                    "--config",
+                    config,
+                    "--state-dir",
+                    str(directory),
+                )
         self.lan.down()
         for path in (self.state, self.run_dir):
             shutil.rmtree(path, ignore_errors=True)

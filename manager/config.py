@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
+
+from beeyard.runtime.settings import reloadable
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How Docker remote IPAM plugins are found and how long they may take."""
+
+    plugin_sockets: str = "/run/docker/plugins"  # directory with NAME.sock or NAME/NAME.sock
+    plugin_specs: tuple[str, ...] = ("/etc/docker/plugins", "/usr/lib/docker/plugins")  # with NAME.spec or NAME.json
+    # How long one answer may take, in seconds. Raising it lets slow plugins work; tasks of a plugin that hangs then take
+    # longer to say so, and hold room on their node meanwhile.
+    deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    # Questions about addresses under way at once, for each plugin. More help a plugin that is slow and works on several.
+    calls_max: Annotated[int, msgspec.Meta(ge=1)] = 16
 
 
 class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,13 +33,15 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # What agents are told to connect to, "tcp://10.0.0.7:2377"; "": the address that is listened on.
     advertise: str = ""
     node_name: str = ""  # of the node on this manager's own host; "": its hostname
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
     # Tasks in one transaction: some 20 ms to build and encode, so others are not held up. Raising it saves fsyncs when
     # thousands of tasks start, and delays everything that is queued behind.
-    commit_tasks_max: int = 1000
+    commit_tasks_max: Annotated[int, msgspec.Meta(ge=1)] = 1000
     # How long the scheduler waits for more to decide at once, after the last change and in all. Source: SwarmKit
     # `commitDebounceGap`, `maxLatency`. The first change after a quiet time does not wait.
-    debounce_gap_s: float = 0.05
-    debounce_max_s: float = 1.0
+    debounce_gap_s: Seconds = 0.05
+    debounce_max_s: Seconds = 1.0
+    ipam: IpamConfig = IpamConfig()
 
     @property
     def store_path(self) -> str:

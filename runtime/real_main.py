@@ -1,64 +1,205 @@
-"""What the entry points of both daemons share: logging, signals, and how an error reaches the person who started them."""
+"""What the commands of both daemons share: settings, logging, signals, the service manager, and how an error is told."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
-import logging
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import structlog
 import trio
 
 from beeyard.core.errors import ClusterError
+from beeyard.runtime import real_log, real_systemd
+from beeyard.runtime.settings import Settings, SettingsError, changed, described, leaves, reloaded, resolve, toml_value
 
 # Objects made, net, before the youngest are looked through for cycles, and rounds before older ones are. Python's own 700
 # has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
 GC_THRESHOLDS = (20_000, 10, 10)
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+T = TypeVar("T", bound=msgspec.Struct)
+
+log = structlog.get_logger(__name__)
 
 
-def add_log_level(parser: argparse.ArgumentParser) -> None:
-    """Give a command the flag `--log-level`."""
-    parser.add_argument("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
+class Running(Protocol):
+    """A daemon that has started."""
+
+    def summary(self) -> str:
+        """What it does now, in one line, for whoever asks the service manager."""
+
+    def reload(self, config: object) -> None:
+        """Take over what may change while it runs."""
+
+    async def prepare_stop(self) -> None:
+        """What has to be done before it is cancelled, with an end of its own."""
 
 
-def run_daemon(name: str, log_level: str, main: Callable[[], Awaitable[None]]) -> int:
-    """Run `main` until it returns or SIGTERM or SIGINT comes; the process's exit code.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Generic[T]):
+    """A daemon as a command.
 
-    An error that was raised on purpose ends in one line on standard error and exit code 1.
+    Args:
+        config: its settings; `log_level` is one of them.
+        prefix: of its environment variables.
+        file: its configuration file, read when it is there.
+        complete: checks the settings together and gives the configuration that the daemon gets.
+        run: is the daemon until cancelled; started with a `Running`.
     """
-    level = logging.getLevelNamesMapping()[log_level.upper()]
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,  # else every line, also one that is not written, makes a logger first: 8 µs
-    )
-    gc.set_threshold(*GC_THRESHOLDS)
-    exit_code = 0
+
+    name: str
+    description: str
+    config: type[T]
+    prefix: str
+    file: str
+    complete: Callable[[Settings[T]], T]
+    run: Callable[[T, trio.TaskStatus[Running]], Awaitable[None]]
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Its flags: one for each setting, and what is done with the settings."""
+        parser = argparse.ArgumentParser(
+            prog=self.name,
+            description=self.description,
+            epilog=f"Every setting may also stand in the configuration file, or in a variable {self.prefix}NAME; "
+            "a flag counts first, then the variable, then the file. docs/configuration.md explains each.",
+            allow_abbrev=False,
+        )
+        parser.add_argument("--config", metavar="FILE", help=f"configuration file; default {self.file} if it is there")
+        parser.add_argument("--check-config", action="store_true", help="say whether the settings can work, and end")
+        parser.add_argument("--print-config", action="store_true", help="show each setting and its source, and end")
+        for setting in leaves(self.config):
+            default = (
+                "" if setting.default in (msgspec.NODEFAULT, "", ()) else f"; default {toml_value(setting.default)}"
+            )
+            parser.add_argument(
+                setting.flag, dest=setting.name, metavar="X", help=described(setting.type) + default.replace("%", "%%")
+            )
+        return parser
+
+    def load(self, options: argparse.Namespace, flags: Mapping[str, str] | None = None) -> Settings[T]:
+        """Read the settings.
+
+        Raises:
+            SettingsError
+        """
+        given = {s.name: getattr(options, s.name) for s in leaves(self.config) if getattr(options, s.name) is not None}
+        path = options.config or (self.file if os.path.exists(self.file) else "")
+        file = (path, _read(path)) if path else None
+        return resolve(self.config, self.prefix, file=file, environment=os.environ, flags={**given, **(flags or {})})
+
+    def main(self, options: argparse.Namespace, flags: Mapping[str, str] | None = None) -> int:
+        """Do what the options say; the exit code of the process."""
+        try:
+            settings = self.load(options, flags)
+            config = self.complete(settings)
+        except SettingsError as error:
+            print(f"{self.name}: {error}", file=sys.stderr)
+            return 1
+        if options.print_config:
+            print(settings.shown(), end="")
+        elif options.check_config:
+            print("ok")
+        else:
+            return self._run(config, lambda: self.complete(self.load(options, flags)))
+        return 0
+
+    def _run(self, config: T, load: Callable[[], T]) -> int:
+        real_log.configure(config.log_level, "beeyard")  # type: ignore[attr-defined]
+        gc.set_threshold(*GC_THRESHOLDS)
+        daemon = _Daemon(self, config, load)
+        code = 0
+        try:
+            trio.run(daemon.run)
+        except* ClusterError as group:
+            for error in _leaves(group):
+                print(f"{self.name}: {error}", file=sys.stderr)
+                real_systemd.notify(f"STATUS={error}")
+            code = 1
+        return code
+
+
+class _Daemon(Generic[T]):
+    """One life of a daemon, between the signals that it gets."""
+
+    def __init__(self, command: Command[T], config: T, load: Callable[[], T]) -> None:
+        self._command = command
+        self._config = config
+        self._load = load
+        self._running: Running | None = None
+
+    async def run(self) -> None:
+        """Until it ends by itself, or SIGTERM or SIGINT comes."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._obey_signals, nursery.cancel_scope)
+            nursery.start_soon(self._be, nursery.cancel_scope)
+
+    async def _be(self, scope: trio.CancelScope) -> None:
+        async with trio.open_nursery() as nursery:
+            ended = False
+
+            async def main(task_status: trio.TaskStatus[Running]) -> None:
+                nonlocal ended
+                await self._command.run(self._config, task_status)
+                ended = True
+
+            running: Running = await nursery.start(main)
+            self._running = running
+            real_systemd.ready(running.summary())
+            if not ended:
+                nursery.start_soon(real_systemd.report, running.summary)
+        scope.cancel()
+
+    async def _obey_signals(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with trio.open_nursery() as nursery:
+                stopping = False
+                async for number in signals:
+                    if number == signal.SIGHUP:
+                        self._reload()
+                    elif stopping:  # asked twice: at once
+                        scope.cancel()
+                    else:
+                        stopping = True
+                        nursery.start_soon(self._stop, scope)
+
+    async def _stop(self, scope: trio.CancelScope) -> None:
+        real_systemd.stopping("stopping")
+        if self._running is not None:
+            await self._running.prepare_stop()
+        scope.cancel()
+
+    def _reload(self) -> None:
+        """Take over what may change; whatever is wrong with the new settings, the daemon runs on with the old ones."""
+        real_systemd.reloading()
+        try:
+            new = self._load()
+        except SettingsError as error:
+            log.error("the configuration was not reloaded; the old one stays", reason=str(error))
+        else:
+            now, at_restart = changed(self._config, new)
+            if at_restart:
+                log.warning("these settings change at the next restart", settings=", ".join(at_restart))
+            self._config = reloaded(self._config, new)
+            real_log.set_level(self._config.log_level)  # type: ignore[attr-defined]
+            if self._running is not None:
+                self._running.reload(self._config)
+            log.info("configuration reloaded", changed=", ".join(now) or "nothing")
+        real_systemd.ready(self._running.summary() if self._running is not None else "starting")
+
+
+def _read(path: str) -> str:
     try:
-        trio.run(_until_signal, main)
-    except* ClusterError as group:
-        for error in _leaves(group):
-            print(f"{name}: {error}", file=sys.stderr)
-        exit_code = 1
-    return exit_code
-
-
-async def _until_signal(main: Callable[[], Awaitable[None]]) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
-        await main()
-        nursery.cancel_scope.cancel()
-
-
-async def _cancel_on_signal(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(path, f"cannot read it: {(reason or str(error)).lower()}") from error
 
 
 def _leaves(group: BaseExceptionGroup[ClusterError]) -> list[ClusterError]:
@@ -73,4 +214,4 @@ def with_scheme(address: str, scheme: str) -> str:
     return address if "://" in address else f"{scheme}{address}"
 
 
-__all__ = ["LOG_LEVELS", "add_log_level", "run_daemon", "with_scheme"]
+__all__ = ["Command", "Running", "with_scheme"]

@@ -1,0 +1,185 @@
+"""`beeyard join`: the agent daemon of this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+import msgspec
+import structlog
+import trio
+
+from beeyard.agent import daemon
+from beeyard.agent.config import AgentConfig
+from beeyard.agent.executors.process.executor import ProcessExecutor
+from beeyard.agent.executors.process.logs import Keep
+from beeyard.agent.identity import parse_token
+from beeyard.core.errors import ClusterError, InvalidSpec
+from beeyard.runtime import real, real_log
+from beeyard.runtime.address import TcpAddress, parse_address
+from beeyard.runtime.host import Controller
+from beeyard.runtime.real_lock import sole_use
+from beeyard.runtime.real_main import Command, Running, with_scheme
+from beeyard.runtime.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def complete(settings: Settings[AgentConfig]) -> AgentConfig:
+    """The configuration as the daemon gets it. Raises SettingsError."""
+    config = settings.config
+    if not config.managers:
+        raise settings.fault("managers", "give the address of at least one manager, HOST:PORT")
+    for name in ("state_dir", "log_dir"):
+        path: str = getattr(config, name)
+        if path and not path.startswith("/"):
+            raise settings.fault(name, f"{path!r} is not right: it must be an absolute path")
+    for address in config.managers:
+        _check_manager(settings, address)
+    token = config.join_token or _token_in_file(settings)
+    try:
+        if token:
+            parse_token(token)
+    except InvalidSpec as error:
+        name = "join_token" if config.join_token else "join_token_file"
+        raise settings.fault(name, f"this is no join token: {error.reason}") from error
+    managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
+    log_dir = config.log_dir or f"{config.state_dir}/log"
+    return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
+
+
+def _check_manager(settings: Settings[AgentConfig], address: str) -> None:
+    if address.startswith("self://"):
+        raise settings.fault(
+            "managers", f"{address!r}: this version does not find managers by itself; give HOST:PORT of at least one"
+        )
+    try:
+        parsed = parse_address(with_scheme(address, "tcp://"))
+    except InvalidSpec:
+        parsed = None
+    if not isinstance(parsed, TcpAddress) or parsed.port == 0:
+        raise settings.fault(
+            "managers", f"{address!r} is not right: it must be HOST:PORT; an IPv6 host goes in brackets"
+        )
+
+
+def _token_in_file(settings: Settings[AgentConfig]) -> str:
+    """The join token of a file; a node that has joined may have lost it."""
+    path = settings.config.join_token_file
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(1000).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, FileNotFoundError) and os.path.exists(f"{settings.config.state_dir}/identity"):
+            return ""
+        reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is not text"
+        raise settings.fault("join_token_file", f"cannot read {path}: {reason}") from error
+
+
+def _executor(config: AgentConfig) -> ProcessExecutor:
+    # The node's key is in the state directory: not even a task that runs as root may see it.
+    return ProcessExecutor(
+        f"{config.state_dir}/process",
+        config.log_dir or f"{config.state_dir}/log",
+        hidden=("/run/beeyard", config.state_dir),
+        keep=Keep(config.logs_kept, config.log_mib_kept << 20),
+    )
+
+
+async def run(config: AgentConfig, task_status: trio.TaskStatus[Running]) -> None:
+    """Be the agent of this machine until cancelled, which leaves the tasks running."""
+    # Two agents on one directory would take each other's sessions, and a purge the tasks of the agent beside it.
+    with sole_use(config.state_dir, "agent"):
+        executor = _executor(config)
+        try:
+            host = real.host(executors=[executor], hostname=config.node_name)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(functools.partial(daemon.run, host, config))
+                task_status.started(_Running(config))
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await executor.aclose()
+
+
+class _Running:
+    """The running agent, for `runtime.real_main`."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+
+    def summary(self) -> str:
+        """See `Running.summary`."""
+        return f"managers: {', '.join(self._config.managers)}"
+
+    def reload(self, config: object) -> None:
+        """See `Running.reload`."""
+
+    async def prepare_stop(self) -> None:
+        """See `Running.prepare_stop`: tasks run on."""
+
+
+async def purge(config: AgentConfig) -> None:
+    """Stop every task of this state directory, all at once, and remove what they left."""
+
+    async def end(controller: Controller) -> None:
+        try:
+            await controller.stop(links_first=True)
+            await controller.remove()
+        except ClusterError as error:
+            log.error("a task is left behind", task=controller.task_id, reason=str(error))
+
+    with sole_use(config.state_dir, "agent"):
+        executor = _executor(config)
+        try:
+            async with trio.open_nursery() as nursery:
+                for controller in await executor.recover():
+                    nursery.start_soon(end, controller)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await executor.aclose()
+
+
+JOIN = Command(
+    name="beeyard join",
+    description="The agent of one host of a Beeyard cluster: joins it, once, and runs its tasks.",
+    config=AgentConfig,
+    prefix="BEEYARD_AGENT_",
+    file="/etc/beeyard/agent.toml",
+    complete=complete,
+    run=run,
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run until SIGTERM or SIGINT; 1 when it cannot start or was refused."""
+    parser = JOIN.parser()
+    parser.add_argument("manager", nargs="*", metavar="HOST:PORT", help="a manager to join, as --managers")
+    parser.add_argument("--purge", action="store_true", help="stop every task of this state directory, and end")
+    options = parser.parse_args(arguments)
+    flags = {"managers": ",".join(options.manager)} if options.manager else {}
+    only_looks = options.check_config or options.print_config
+    if os.geteuid() != 0 and not only_looks:
+        print("beeyard join: needs root, for network namespaces and cgroups", file=sys.stderr)
+        return 1
+    if options.purge and not only_looks:
+        return _purge(options)
+    return JOIN.main(options, flags)
+
+
+def _purge(options: object) -> int:
+    code = 0
+    try:
+        config = JOIN.load(options).config  # type: ignore[arg-type]
+        real_log.configure(config.log_level, "beeyard")
+        trio.run(purge, config)
+    except* ClusterError as group:
+        for error in group.exceptions:
+            print(f"beeyard join: {error}", file=sys.stderr)
+        code = 1
+    return code
+
+
+__all__ = ["JOIN", "main"]

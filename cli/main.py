@@ -1,0 +1,54 @@
+"""`beeyard COMMAND ...`, also as `python -m beeyard`.
+
+Each command's module is imported when that command runs: an agent does not load the manager, nor a tool either of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from beeyard import __version__
+
+# Command: the module whose `main(arguments)` it is, and what it does.
+COMMANDS = {
+    "manage": ("beeyard.manager.command", "run the manager of a cluster on this host"),
+    "join": ("beeyard.agent.command", "run the agent of this host: join a cluster and run its tasks"),
+}
+
+
+def usage() -> str:
+    """What the command offers."""
+    lines = [f"  {name:20} {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: beeyard COMMAND [ARGUMENTS]",
+            "",
+            *lines,
+            f"  {'version':20} print the version",
+            "",
+            "`beeyard COMMAND --help` explains one. Services, networks and nodes are the docker command's:",
+            "DOCKER_HOST=unix:///run/beeyard/docker.sock docker service ls",
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit code of the process."""
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ["help"]
+    if name in COMMANDS:
+        code: int = importlib.import_module(COMMANDS[name][0]).main(arguments)
+        return code
+    if name in ("version", "--version"):
+        print(f"beeyard {__version__}")
+        return 0
+    if name in ("help", "-h", "--help"):
+        print(usage())
+        return 0
+    print(usage(), file=sys.stderr)
+    print(f"\nbeeyard: there is no command {name!r}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""A daemon's settings from flags, environment, file and defaults, in this order, for any configuration Struct.
+
+A Struct's fields are the settings; a field that is itself a Struct is a table of the file, and its fields are settings of the
+names `table.field`. One setting has one name in each place:
+
+    file      [hooks]               timeout_s = 5
+    variable  BEEYARD_AGENT_HOOKS_TIMEOUT_S=5
+    flag      --hooks-timeout-s 5
+
+A list is written with commas between its entries in a variable and a flag, and everything else that is no number, truth or
+text as in the file. What `secret` marks is never shown, what `reloadable` marks can change while the daemon runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from beeyard.core.errors import ClusterError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+DEFAULT = "default"
+_MARK = "beeyard"
+
+
+def secret() -> msgspec.Meta:
+    """Mark for a field's `Annotated` type: its value is never shown."""
+    return msgspec.Meta(extra={_MARK: "secret"})
+
+
+def reloadable() -> msgspec.Meta:
+    """Mark for a field's `Annotated` type: a reload changes it, the daemon runs on."""
+    return msgspec.Meta(extra={_MARK: "reload"})
+
+
+class SettingsError(ClusterError):
+    """A setting cannot work. `source` is the file, flag or variable that it comes from."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(source, reason)
+        self.source = source
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One leaf of a configuration Struct."""
+
+    path: tuple[str, ...]
+    type: Any
+    default: Any  # msgspec.NODEFAULT: it must be given
+    secret: bool
+    reloadable: bool
+
+    @property
+    def name(self) -> str:
+        """As in the file, with its tables: "hooks.timeout_s"."""
+        return ".".join(self.path)
+
+    @property
+    def flag(self) -> str:
+        """On the command line: "--hooks-timeout-s"."""
+        return "--" + "-".join(self.path).replace("_", "-")
+
+    def variable(self, prefix: str) -> str:
+        """In the environment: "BEEYARD_AGENT_HOOKS_TIMEOUT_S"."""
+        return prefix + "_".join(self.path).upper()
+
+
+class Settings(Generic[T]):
+    """A configuration and where each part of it comes from."""
+
+    def __init__(self, config: T, sources: Mapping[str, str]) -> None:
+        self.config = config
+        self._sources = sources
+
+    def source(self, name: str) -> str:
+        """What set a setting: "/etc/beeyard/agent.toml: managers", "$BEEYARD_AGENT_MANAGERS", "--managers", or "default"."""
+        return self._sources.get(name, DEFAULT)
+
+    def fault(self, name: str, reason: str) -> SettingsError:
+        """The error for a setting that is of the right type and cannot work all the same."""
+        source = self.source(name)
+        return SettingsError(name if source == DEFAULT else source, reason)
+
+    def shown(self) -> str:
+        """All settings as a file has them, each with its source; secrets are hidden."""
+        lines: list[str] = []
+        table: tuple[str, ...] = ()
+        for setting in sorted(leaves(type(self.config)), key=lambda setting: len(setting.path)):
+            if setting.path[:-1] != table:
+                table = setting.path[:-1]
+                lines.append(f"\n[{'.'.join(table)}]")
+            value = value_of(self.config, setting)
+            shown = '"(hidden)"' if setting.secret and value else toml_value(value)
+            lines.append(f"{setting.path[-1]} = {shown}  # {self.source(setting.name)}")
+        return "\n".join(lines) + "\n"
+
+
+def leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """Every setting of a configuration Struct, in its order."""
+    for field in msgspec.structs.fields(kind):
+        inner, marks = _plain(field.type)
+        here = (*path, field.encode_name)
+        if _is_struct(inner):
+            yield from leaves(inner, here)
+            continue
+        default = field.default
+        if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        yield Setting(
+            path=here, type=field.type, default=default, secret="secret" in marks, reloadable="reload" in marks
+        )
+
+
+def value_of(config: msgspec.Struct, setting: Setting) -> Any:
+    """A setting's value in a configuration."""
+    value: Any = config
+    for name in setting.path:
+        value = getattr(value, name)
+    return value
+
+
+def resolve(
+    kind: type[T],
+    prefix: str,
+    *,
+    file: tuple[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Settings[T]:
+    """Put a configuration together.
+
+    Args:
+        prefix: of the variables, such as "BEEYARD_AGENT_".
+        file: its path and its text.
+        environment: all of it; what begins with the prefix counts.
+        flags: by the setting's name, as given.
+
+    Raises:
+        SettingsError: says which source, which setting, which value and what would be right.
+    """
+    known = {setting.name: setting for setting in leaves(kind)}
+    tree: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if file is not None:
+        for name, value in _flatten(_parsed(*file), known, file[0]):
+            _put(tree, known[name], _checked(known[name], value, f"{file[0]}: {name}"))
+            sources[name] = f"{file[0]}: {name}"
+    by_variable = {setting.variable(prefix): setting for setting in known.values()}
+    for variable, text in (environment or {}).items():
+        if variable.startswith(prefix):
+            if variable not in by_variable:
+                raise SettingsError(f"${variable}", f"this is not a setting{_nearest(variable, by_variable)}")
+            setting = by_variable[variable]
+            _put(tree, setting, _checked(setting, _from_text(setting, text), f"${variable}"))
+            sources[setting.name] = f"${variable}"
+    for name, text in (flags or {}).items():
+        setting = known[name]
+        _put(tree, setting, _checked(setting, _from_text(setting, text), setting.flag))
+        sources[name] = setting.flag
+    for setting in known.values():
+        if setting.default is msgspec.NODEFAULT and setting.name not in sources:
+            raise SettingsError(setting.name, f"it must be given, {described(setting.type)}")
+    try:
+        return Settings(msgspec.convert(tree, kind, strict=False), sources)
+    except msgspec.ValidationError as error:
+        raise SettingsError(file[0] if file else prefix, str(error)) from error
+
+
+def changed(old: T, new: T) -> tuple[list[str], list[str]]:
+    """Names of the settings that differ: those that a reload changes, and those that need a restart."""
+    differ = [s for s in leaves(type(old)) if value_of(old, s) != value_of(new, s)]
+    return [s.name for s in differ if s.reloadable], [s.name for s in differ if not s.reloadable]
+
+
+def reloaded(old: T, new: T) -> T:
+    """`old` with what a reload changes taken from `new`."""
+    tree: dict[str, Any] = {}
+    for setting in leaves(type(old)):
+        _put(tree, setting, msgspec.to_builtins(value_of(new if setting.reloadable else old, setting)))
+    return msgspec.convert(tree, type(old), strict=False)
+
+
+def described(kind: Any) -> str:
+    """What a value of a type looks like, for a person."""
+    kind, _ = _plain(kind)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(str(argument) for argument in arguments)
+    if origin in (tuple, list, frozenset, set):
+        return "a list of " + described(arguments[0]).removeprefix("a ").replace("text", "texts")
+    if origin is dict:
+        return "a table"
+    if _is_struct(kind):
+        return "a table with " + ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+    names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(kind, "a value of another kind")
+
+
+def toml_value(value: Any) -> str:
+    """A value as a TOML file has it."""
+    value = msgspec.to_builtins(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{msgspec.json.encode(k).decode()} = {toml_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return msgspec.json.encode(value).decode()
+
+
+def _plain(kind: Any) -> tuple[Any, frozenset[str]]:
+    """A type without its annotations, and our marks among them."""
+    if typing.get_origin(kind) is not typing.Annotated:
+        return kind, frozenset()
+    inner, *notes = typing.get_args(kind)
+    marks = frozenset(
+        note.extra[_MARK] for note in notes if isinstance(note, msgspec.Meta) and note.extra and _MARK in note.extra
+    )
+    return inner, marks
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _parsed(path: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(path, f"this is not TOML: {error}".replace("TOML: I", "TOML: i")) from error
+
+
+def _flatten(
+    tree: Mapping[str, Any], known: Mapping[str, Setting], path: str, above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Names and values of a parsed file."""
+    tables = {".".join(s.path[:n]) for s in known.values() for n in range(1, len(s.path))}
+    for key, value in tree.items():
+        name = ".".join((*above, key))
+        if name in known:
+            yield name, value
+        elif name in tables:
+            if not isinstance(value, Mapping):
+                raise SettingsError(
+                    f"{path}: {name}", f"{toml_value(value)} is not right: it must be a table, [{name}]"
+                )
+            yield from _flatten(value, known, path, (*above, key))
+        else:
+            raise SettingsError(f"{path}: {name}", f"this is not a setting{_nearest(name, [*known, *tables])}")
+
+
+def _nearest(name: str, names: Any) -> str:
+    close = difflib.get_close_matches(name, sorted(names), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _checked(setting: Setting, value: Any, source: str) -> Any:
+    """A value if it is of the setting's type. A whole number is a number too."""
+    kind, _ = _plain(setting.type)
+    try:
+        if isinstance(value, bool) and kind in (int, float):
+            raise msgspec.ValidationError
+        msgspec.convert(value, setting.type, strict=True)
+    except msgspec.ValidationError as error:
+        shown = "(hidden)" if setting.secret else toml_value(value)
+        detail = f" ({error})" if re.search(r"[<>]=?|length|matching|multiple", str(error)) else ""
+        raise SettingsError(source, f"{shown} is not right: it must be {described(setting.type)}{detail}") from error
+    return value
+
+
+def _from_text(setting: Setting, text: str) -> Any:
+    """The value that a variable or a flag means; what cannot be one stays text and is refused by its type."""
+    kind, _ = _plain(setting.type)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(argument for argument in typing.get_args(kind) if argument is not type(None))
+    origin = typing.get_origin(kind)
+    if kind is str or origin is typing.Literal:
+        return text
+    is_list = origin in (tuple, list, frozenset, set)
+    if is_list and not text.lstrip().startswith("["):
+        entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+        return entries if typing.get_args(kind)[0] is str else _toml_or_text(f"[{text}]")
+    return _toml_or_text(text)
+
+
+def _toml_or_text(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _put(tree: dict[str, Any], setting: Setting, value: Any) -> None:
+    for name in setting.path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[setting.path[-1]] = value
+
+
+__all__ = [
+    "DEFAULT",
+    "Setting",
+    "Settings",
+    "SettingsError",
+    "changed",
+    "described",
+    "leaves",
+    "reloadable",
+    "reloaded",
+    "resolve",
+    "secret",
+    "toml_value",
+    "value_of",
+]

@@ -1,0 +1,101 @@
+"""What `beeyard join` says about its settings before it touches anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beeyard.agent.command import main
+
+TOKEN = f"SWMTKN-1-{'d' * 50}-{'s' * 25}"
+ELSEWHERE = "it must be HOST:PORT; an IPv6 host goes in brackets"
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("BEEYARD_AGENT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((), "managers: give the address of at least one manager, HOST:PORT"),
+        (("--join-token", TOKEN), "managers: give the address of at least one manager, HOST:PORT"),
+        (("10.0.0.1",), f"--managers: '10.0.0.1' is not right: {ELSEWHERE}"),
+        (("fd00::1:2377",), f"--managers: 'fd00::1:2377' is not right: {ELSEWHERE}"),
+        (("m1:0",), f"--managers: 'm1:0' is not right: {ELSEWHERE}"),
+        (("m1:2377", "unix:///run/x"), f"--managers: 'unix:///run/x' is not right: {ELSEWHERE}"),
+        (
+            ("self://",),
+            "--managers: 'self://': this version does not find managers by itself; give HOST:PORT of at least one",
+        ),
+        (
+            ("m1:2377", "--join-token", "secret"),
+            "--join-token: this is no join token: it must look like SWMTKN-1-DIGEST-SECRET",
+        ),
+        (
+            ("m1:2377", "--join-token", TOKEN[:-1]),
+            "--join-token: this is no join token: its secret must be 25 digits of 0-9 and a-z",
+        ),
+        (
+            ("m1:2377", "--join-token-file", "/nowhere/token"),
+            "--join-token-file: cannot read /nowhere/token: no such file or directory",
+        ),
+        (("m1:2377", "--log-dir", "log"), "--log-dir: 'log' is not right: it must be an absolute path"),
+        (
+            ("m1:2377", "--logs-kept=-1"),
+            "--logs-kept: -1 is not right: it must be a whole number (Expected `int` >= 0)",
+        ),
+        (("m1:2377", "--log-mib-kept=many"), '--log-mib-kept: "many" is not right: it must be a whole number'),
+        (
+            ("m1:2377", "--config", "/nowhere/agent.toml"),
+            "/nowhere/agent.toml: cannot read it: no such file or directory",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_named(
+    flags: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags, "--state-dir", str(tmp_path / "state")]) == 1
+    assert capsys.readouterr().err == f"beeyard join: {sentence}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_token_in_the_environment_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BEEYARD_AGENT_JOIN_TOKEN", "nonsense")
+    assert main(["m1:2377", "--check-config"]) == 1
+    assert "$BEEYARD_AGENT_JOIN_TOKEN: this is no join token" in capsys.readouterr().err
+
+
+def test_a_check_needs_no_root_and_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    flags = ["m1:2377", "--state-dir", str(tmp_path / "state"), "--join-token-file", str(token)]
+    assert main([*flags, "--check-config"]) == 0
+    assert capsys.readouterr().out == "ok\n"
+    assert main([*flags, "--print-config", "--join-token", TOKEN]) == 0
+    shown = capsys.readouterr().out
+    assert 'managers = ["m1:2377"]  # --managers\n' in shown
+    assert 'join_token = "(hidden)"  # --join-token\n' in shown
+    assert "logs_kept = 1000  # default\n" in shown
+    assert TOKEN not in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("flags", [("m1:2377", "--join-token", TOKEN), ("--purge",)])
+def test_without_root_nothing_is_tried(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main([*flags, "--state-dir", str(tmp_path / "state")]) == 1
+    assert capsys.readouterr().err == "beeyard join: needs root, for network namespaces and cgroups\n"
+    assert list(tmp_path.iterdir()) == []
