@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 import trio
@@ -14,7 +15,7 @@ from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.dispatch import Dispatcher
-from beeyard.manager.hooks import Hook
+from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.lifecycle import Lifecycle
@@ -51,7 +52,7 @@ async def run(
         planner = Planner(store, ledger)
         hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
-        orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure)
+        orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max).run)

@@ -13,6 +13,11 @@ from beeyard.manager.hooks.hook import Hook, Stage
 from beeyard.manager.hooks.run import HookRun
 
 
+def begins_new(hooks: Sequence[Hook], task: Task) -> bool:
+    """Whether some hook is to begin before a node is sought for the task."""
+    return any(not hook.window.has_node and hook.applies(task) for hook in hooks)
+
+
 class EarlyHooks:
     """Starts them once for each task, and keeps them while plans come and go: their grants are good for any node."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -19,7 +20,7 @@ from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Ser
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.config import ManagerConfig
-from beeyard.manager.hooks import Hook
+from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.lifecycle import Lifecycle
@@ -189,13 +190,12 @@ async def manager_world(
     planner = Planner(store, ledger)
     planner.index = index or planner.index
     config = ManagerConfig()
-    lifecycle = Lifecycle(
-        host, store, planner, (address_hook(ledger, planner.index.pool_for, host.new_id), *hooks), config
-    )
+    hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), *hooks)
+    lifecycle = Lifecycle(host, store, planner, hooks, config)
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
     world.script = script
     world.mass_failure = mass_failure
-    world.orchestrator = ReplicatedOrchestrator(host, store, lambda: world.mass_failure)
+    world.orchestrator = ReplicatedOrchestrator(host, store, lambda: world.mass_failure, partial(begins_new, hooks))
     contact = IsolationWatch(store, lambda node_id: world.contact_s.get(node_id, 0.0))
     async with trio.open_nursery() as nursery:
         world.kill = nursery.cancel_scope.cancel
