@@ -13,14 +13,19 @@
     │   └── Unsupported     501  .feature, .instead: a Docker feature that Beeyard does not have
     ├── AllocationError          nothing wrong with the request, not now          → the task waits and says why
     │   ├── PoolExhausted        .pool, .family
-    │   └── HookRefused          .hook, .scope ("node" | "everywhere"), .reason
+    │   ├── PortsExhausted       .protocol, .first, .last
+    │   └── HookRefused          .hook, .scope ("node" | "everywhere"), .reason, .until
+    │       └── PluginRefused    .plugin
     ├── HostError                this machine failed us
     │   ├── NetlinkError         .errno, .operation, .interface, .advice
     │   ├── ExecutorError        .phase, .reason, .exit_code
+    │   ├── AddressTaken         .conflicts: what machines outside the cluster answer for
+    │   ├── NodeHookError        .hook, .reason
     │   └── DiskError            .operation, .path, .reason, .fatal
     ├── PeerError                the other side of a connection
     │   ├── LocalProtocolError   we were about to break the protocol (our bug)
     │   ├── RemoteProtocolError  they broke it
+    │   ├── NoSuchSocket         there is no such unix socket at all
     │   └── PeerRefused          they said no, with a reason
     └── NotLeader                .leader: ask there
 
@@ -30,7 +35,11 @@ lower case and without a full stop. Programmer errors are assertions and no part
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from beeyard.core.model import AddressConflict
 
 Retry = Literal["no", "later", "elsewhere"]
 
@@ -180,17 +189,45 @@ class PoolExhausted(AllocationError):
         return f"no address left in pool {self.pool}"
 
 
-class HookRefused(AllocationError):
-    """An allocation hook said no, for this node ("node") or for the subject wherever it goes ("everywhere")."""
+class PortsExhausted(AllocationError):
+    """No port of the range is free on a node."""
 
-    def __init__(self, hook: str, scope: Literal["node", "everywhere"], reason: str) -> None:
+    def __init__(self, protocol: str, first: int, last: int) -> None:
+        super().__init__(protocol, first, last)
+        self.protocol = protocol
+        self.first = first
+        self.last = last
+
+    def __str__(self) -> str:
+        return f"no {self.protocol} port from {self.first} to {self.last} is free on this node"
+
+
+class HookRefused(AllocationError):
+    """An allocation hook said no, for this node ("node") or for the subject wherever it goes ("everywhere").
+
+    `until` names what may end the wait before its time, such as "plugin racks": see `Lifecycle.retry`; "": nothing does.
+    """
+
+    def __init__(self, hook: str, scope: Literal["node", "everywhere"], reason: str, *, until: str = "") -> None:
         super().__init__(hook, scope, reason)
         self.hook = hook
         self.scope = scope
         self.reason = reason
+        self.until = until
 
     def __str__(self) -> str:
         return f"{self.hook}: {self.reason}"
+
+
+class PluginRefused(HookRefused):
+    """An IPAM plugin gave a task no address, or one that it cannot have."""
+
+    def __init__(self, plugin: str, scope: Literal["node", "everywhere"], reason: str, *, until: str = "") -> None:
+        super().__init__("ipam", scope, reason, until=until)
+        self.plugin = plugin
+
+    def __str__(self) -> str:
+        return f"IPAM plugin {self.plugin}: {self.reason}"
 
 
 class HostError(ClusterError):
@@ -222,6 +259,38 @@ class ExecutorError(HostError):
 
     def __str__(self) -> str:
         return f"{self.phase}: {self.reason}"
+
+
+class NodeHookError(HostError):
+    """A hook of this node refused a task, failed, or is not what the operator allows; `reason` continues its name."""
+
+    def __init__(self, hook: str, reason: str) -> None:
+        super().__init__(hook, reason)
+        self.hook = hook
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"node hook {self.hook} {self.reason}"
+
+
+class AddressTaken(HostError):
+    """Machines outside the cluster have addresses that a task was given. `conflicts` goes into the task's status."""
+
+    retry: ClassVar[Retry] = "elsewhere"
+
+    def __init__(self, taken: Sequence[tuple[AddressConflict, str]]) -> None:
+        """`taken`: each with the parent interface on whose LAN it was found."""
+        super().__init__(taken)
+        self.taken = tuple(taken)
+
+    @property
+    def conflicts(self) -> tuple[AddressConflict, ...]:
+        """What was found, without the interfaces."""
+        return tuple(conflict for conflict, _ in self.taken)
+
+    def __str__(self) -> str:
+        found = [f"address {c.address} is in use on {parent} by {c.mac}" for c, parent in self.taken]
+        return f"{', '.join(found)}: {'it is' if len(found) == 1 else 'they are'} put aside"
 
 
 class DiskError(HostError):
@@ -263,6 +332,10 @@ class LocalProtocolError(PeerError):
 
 class RemoteProtocolError(PeerError):
     """The other side broke the protocol: garbage, an oversized frame, a message out of turn."""
+
+
+class NoSuchSocket(PeerError):
+    """There is no unix socket at the path: nothing that could be asked to come back."""
 
 
 class PeerRefused(PeerError):

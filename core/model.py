@@ -16,6 +16,7 @@ import enum
 import msgspec
 
 from beeyard.core.grant import AnyGrant
+from beeyard.core.ipam import AddressLease, PoolLease
 from beeyard.core.states import Availability, NodeState, Role, TaskState
 
 # The kernel's resource columns, in this order.
@@ -252,6 +253,8 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     links: tuple[Link, ...] = ()
     # Ports on which something on the host listens that no task published: not to be given away.
     listening: tuple[HostPort, ...] = ()
+    # Whether it can lead ports of the node to tasks: it has nftables, and its kernel translates addresses.
+    forwards_ports: bool = False
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -337,4 +340,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"
     certificate_valid_s: float = 90 * 86400.0
 
 
-StoredObject = Cluster | Node | Network | Service | Task
+StoredObject = Cluster | Node | Network | Service | Task | PoolLease | AddressLease

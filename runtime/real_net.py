@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from beeyard.core.errors import HostError, PeerError, RemoteProtocolError
+from beeyard.core.errors import HostError, NoSuchSocket, PeerError, RemoteProtocolError
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.host import Connection, Credentials
 from beeyard.runtime.real_greeting import PatientStream, Strangers, Turns
@@ -77,7 +77,8 @@ class RealNet:
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {address}: no answer within {timeout_s:g} s") from None
         except OSError as error:
-            raise PeerError(f"cannot connect to {address}: {_words(error)}") from error
+            kind = NoSuchSocket if isinstance(error, FileNotFoundError) else PeerError
+            raise kind(f"cannot connect to {address}: {_words(error)}") from error
         except trio.BrokenResourceError as error:
             raise PeerError(f"cannot connect to {address}: {failure_reason(error)}") from error
         except PeerError as error:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from beeyard.core.errors import HostError, PeerError
+from beeyard.core.errors import HostError, NoSuchSocket, PeerError
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.host import Connection, Credentials
 from beeyard.runtime.sim_life import Life
@@ -91,7 +91,8 @@ class SimNet:
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {address}: no answer within {timeout_s:g} s") from None
         except (PeerError, trio.BrokenResourceError) as error:
-            raise PeerError(f"cannot connect to {address}: {error}") from error
+            kind = NoSuchSocket if isinstance(error, NoSuchSocket) else PeerError
+            raise kind(f"cannot connect to {address}: {error}") from error
         try:
             await self._enter(address)
         except BaseException:
@@ -102,7 +103,7 @@ class SimNet:
     def _dial_unix(self, path: str, address: str) -> Connection:
         listener = self._machine.unix_listeners.get(path)
         if listener is None:
-            raise PeerError("no such file or directory")
+            raise NoSuchSocket("no such file or directory")
         pair = self._network.connect(self._machine, self._life, self._machine, listener.life, (address, "unix:"))
         listener.accept(pair, self._uid)
         return Connection(stream=pair.client_end, remote=address)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from beeyard.core.errors import NotFound
+from beeyard.core.ipam import AddressLease, PoolLease
 from beeyard.core.model import Cluster, Network, Node, Service, StoredObject, Task
 
 T = TypeVar("T", bound=StoredObject)
@@ -17,11 +18,13 @@ KIND_NAMES: dict[type, str] = {
     Network: "network",
     Service: "service",
     Task: "task",
+    PoolLease: "pool_lease",
+    AddressLease: "address_lease",
 }
 
 
 def kind_of(obj: StoredObject) -> str:
-    """The kind's name of an object: "cluster", "node", "network", "service" or "task"."""
+    """The kind's name of an object: "cluster", "node", "network", "service", "task", "pool_lease" or "address_lease"."""
     return KIND_NAMES[type(obj)]
 
 
@@ -124,6 +127,16 @@ class View:
     def tasks(self) -> Mapping[str, Task]:
         """Every task by id."""
         return cast("Mapping[str, Task]", self._tables.by_kind["task"])
+
+    @property
+    def pool_leases(self) -> Mapping[str, PoolLease]:
+        """What networks have at IPAM plugins, by network id."""
+        return cast("Mapping[str, PoolLease]", self._tables.by_kind["pool_lease"])
+
+    @property
+    def address_leases(self) -> Mapping[str, AddressLease]:
+        """What grants have at IPAM plugins, by grant id."""
+        return cast("Mapping[str, AddressLease]", self._tables.by_kind["address_lease"])
 
     def tasks_of_service(self, service_id: str) -> list[Task]:
         """Tasks of a service in order of (slot, id); of a service that is gone, too."""
