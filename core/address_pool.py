@@ -158,6 +158,19 @@ class AddressBook:
         for span in self._pools[pool_id][1] if pool_id in self._pools else ():
             span.cursor = next((address + 1 for family, address in parsed if family == span.family), span.cursor)
 
+    def use_of(self, segment: str, address: str, now_s: float) -> str:
+        """What keeps an address (with or without prefix length) of a segment from being granted; "" when nothing does."""
+        family, number = _parse(address)
+        self._thaw(now_s)
+        space = self._space(segment, family)
+        if number in space.held:
+            return "another task holds"
+        if number in self._foreign_count[family]:
+            return "a node has itself"
+        if number in space.fixed:
+            return "is never handed out on this LAN"
+        return "rests, because a task had it a moment ago" if number in space.ready_s else ""
+
     def release(self, grant_id: str, now_s: float) -> None:
         """Give a grant's addresses back; each rests for the cool-down. Idempotent."""
         grant = self._grants.pop(grant_id, None)

@@ -70,7 +70,7 @@ def address_hook(
             except PoolExhausted as error:
                 reasons.append(str(error))
                 continue
-            return _grant(grant_id, network, pool, addresses)
+            return make_grant(grant_id, network, pool, addresses)
         raise HookRefused(NAME, "node", "; ".join(reasons) or f"no pool of network {network.name} serves this node")
 
     def release(grant: AnyGrant, used: bool) -> None:
@@ -97,10 +97,20 @@ def has_own_mac(pool: ResolvedPool) -> bool:
     return pool.driver == "macvlan" and pool.mode != PASSTHRU
 
 
-def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple[str, ...]) -> AddressGrant:
+def make_grant(
+    grant_id: str,
+    network: Network,
+    pool: ResolvedPool,
+    addresses: tuple[str, ...],
+    *,
+    hook: str = NAME,
+    mac: str = "",
+) -> AddressGrant:
+    """What a task gets of a pool of a network. `mac`: one that was settled before; "": it follows from the address."""
+    follows = mac_address(pool.segment, addresses[0]) if addresses else ""
     return AddressGrant(
         id=grant_id,
-        hook=NAME,
+        hook=hook,
         network_id=network.id,
         network_name=network.name,
         pool_id=pool.pool_id,
@@ -112,7 +122,7 @@ def _grant(grant_id: str, network: Network, pool: ResolvedPool, addresses: tuple
         parent=pool.parent,
         addresses=addresses,
         gateways=tuple(config.gateway for config in pool.ipam if config.gateway),
-        mac=mac_address(pool.segment, addresses[0]) if addresses and has_own_mac(pool) else "",
+        mac=(mac or follows) if has_own_mac(pool) else "",
         mtu=pool.mtu,
         internal=network.internal,
         host_access=pool.host_access,

@@ -79,8 +79,9 @@ class AddressLedger:
         sources = (pool for pools in self._pools.values() for pool in pools)
         known = {pool.pool_id: pool for pool in (*filter(None, map(own_pool, all_networks)), *sources)}
         for pool_id, pool in known.items():
-            if not pool.has_book:
+            if not pool.ipam:
                 continue
+            # Of a plugin's pool too: nobody on its LAN may get its gateway.
             before = self._known.get(pool_id)
             if before is None or before.spec() != pool.spec():
                 self._book.set_pool(pool.spec())
@@ -141,6 +142,18 @@ class AddressLedger:
     def reserve(self, pool_id: str, grant_id: str) -> tuple[str, ...]:
         """Take an address of each family. Raises PoolExhausted."""
         return self._book.reserve(pool_id, grant_id, trio.current_time())
+
+    def claim(self, pool: ResolvedPool, grant_id: str, addresses: tuple[str, ...]) -> str:
+        """Take addresses that somebody else chose, all or none; "" or why one of them cannot be had.
+
+        The reason goes on behind the address: "which another task holds".
+        """
+        now_s = trio.current_time()
+        for address in addresses:
+            if use := self._book.use_of(pool.segment, address, now_s):
+                return f"{address.partition('/')[0]}, which {use}"
+        self._book.restore(grant_id, pool.pool_id, pool.segment, addresses)
+        return ""
 
     def release(self, grant_id: str, *, used: bool) -> None:
         """Give a grant back; its addresses rest if an agent may have used them. Idempotent."""
