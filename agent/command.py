@@ -19,9 +19,13 @@ from beeyard.core.errors import ClusterError, InvalidSpec
 from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller
+from beeyard.runtime.real_hooks import RealHooks
 from beeyard.runtime.real_lock import sole_use
 from beeyard.runtime.real_main import Command, Running, with_scheme
 from beeyard.runtime.settings import Settings
+
+# Of the unit that holds the tasks' control group, where it runs.
+TASKS_CGROUP = "/sys/fs/cgroup/system.slice/beeyard-tasks.service"
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +35,7 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     config = settings.config
     if not config.managers:
         raise settings.fault("managers", "give the address of at least one manager, HOST:PORT")
-    for name in ("state_dir", "log_dir"):
+    for name in ("state_dir", "log_dir", "launcher", "cgroup_root"):
         path: str = getattr(config, name)
         if path and not path.startswith("/"):
             raise settings.fault(name, f"{path!r} is not right: it must be an absolute path")
@@ -45,6 +49,8 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
         name = "join_token" if config.join_token else "join_token_file"
         raise settings.fault(name, f"this is no join token: {error.reason}") from error
     managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
+    for fault in config.hooks.faults():
+        raise settings.fault(f"hooks.{fault.partition(' ')[0]}", fault)
     log_dir = config.log_dir or f"{config.state_dir}/log"
     return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
 
@@ -84,6 +90,9 @@ def _executor(config: AgentConfig) -> ProcessExecutor:
     return ProcessExecutor(
         f"{config.state_dir}/process",
         config.log_dir or f"{config.state_dir}/log",
+        cgroup_root=config.cgroup_root
+        or (TASKS_CGROUP if os.path.exists(f"{TASKS_CGROUP}/cgroup.controllers") else ""),
+        launcher=config.launcher,
         hidden=("/run/beeyard", config.state_dir),
         keep=Keep(config.logs_kept, config.log_mib_kept << 20),
     )
@@ -95,7 +104,8 @@ async def run(config: AgentConfig, task_status: trio.TaskStatus[Running]) -> Non
     with sole_use(config.state_dir, "agent"):
         executor = _executor(config)
         try:
-            host = real.host(executors=[executor], hostname=config.node_name)
+            hooks = RealHooks(config.hooks.directory, config.log_dir)
+            host = real.host(executors=[executor], node_hooks=hooks, hostname=config.node_name)
             async with trio.open_nursery() as nursery:
                 await nursery.start(functools.partial(daemon.run, host, config))
                 task_status.started(_Running(config))

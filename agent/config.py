@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from beeyard.agent.hook_policy import HookPolicy
 from beeyard.runtime.settings import reloadable, secret
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -29,6 +30,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: str = ""
     logs_kept: Count = 1000
     log_mib_kept: Count = 1024
+    # Path of the socket of a service that starts tasks, as beeyard-launcher.socket; "": the agent's own child does.
+    launcher: str = ""
+    # A cgroup v2 directory, delegated, for the tasks; "": that of beeyard-tasks.service, else the whole host's.
+    cgroup_root: str = ""
     # Back-off before the n-th attempt to connect: a random time in [0, min(cap, base · 2ⁿ)]. A smaller cap finds a
     # returning manager sooner and costs it more handshakes when all nodes come at once.
     backoff_base_s: Seconds = 0.2
@@ -41,6 +46,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     # How long the LAN is asked whether anybody has a task's addresses already, before they are used; 0: not at all. Each
     # start takes so much longer. A machine that answers later than that is not found.
     probe_s: Seconds = 0.1
+    # What is called for each task on this node, and what it may add to one; see docs/node-hooks.md.
+    hooks: HookPolicy = HookPolicy()
 
 
 __all__ = ["AgentConfig"]

@@ -17,7 +17,7 @@ import trio
 from beeyard.agent.executors.process import cgroups
 from beeyard.agent.executors.process.controller import ProcessController
 from beeyard.agent.executors.process.logs import KEEP, Keep
-from beeyard.agent.executors.process.order import TASK_FILE, Order, Places
+from beeyard.agent.executors.process.order import TASK_FILE, Bind, Order, Places
 from beeyard.agent.executors.process.zygote_client import Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
@@ -44,6 +44,7 @@ class ProcessExecutor:
         cgroup_root: a cgroup v2 tree to use instead of what /proc/self/mountinfo says.
         hidden: directories that tasks find empty, besides `state_dir`.
         log_bytes_max: a log is turned over once at this size.
+        launcher: path of the socket of a service that starts tasks; "": this process's own child does.
         keep: how much output of removed tasks is kept; looked after when an agent starts and now and then.
     """
 
@@ -54,6 +55,7 @@ class ProcessExecutor:
         *,
         cgroup_parent: str = "",
         cgroup_root: str = "",
+        launcher: str = "",
         hidden: Sequence[str] = ("/run/beeyard",),
         log_bytes_max: int = LOG_BYTES_MAX,
         keep: Keep = KEEP,
@@ -67,7 +69,7 @@ class ProcessExecutor:
         self._log_bytes_max = log_bytes_max
         self._keep = keep
         self._n_removed = 0  # since the logs were last looked after
-        self._zygote = Zygote(self.places)
+        self._zygote = Zygote(self.places, launcher)
         self._controllers: weakref.WeakSet[ProcessController] = weakref.WeakSet()
 
     @property
@@ -104,7 +106,7 @@ class ProcessExecutor:
 
     async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         await trio.lowlevel.checkpoint()
-        controller = ProcessController(self._zygote, self._order(task), self._task_removed)
+        controller = ProcessController(self._zygote, self._order(task, additions), self._task_removed)
         self._controllers.add(controller)
         return controller
 
@@ -125,9 +127,9 @@ class ProcessExecutor:
         with open(f"{self.places.shim_dir(task_id)}/{TASK_FILE}", "rb") as file:
             return msgspec.msgpack.decode(file.read(), type=AssignedTask)
 
-    def _order(self, task: AssignedTask) -> Order:
+    def _order(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Order:
         spec = task.spec
-        env, unset = _environment(spec)
+        env, unset = _environment(spec, additions)
         return Order(
             task_id=task.id,
             places=self.places,
@@ -145,6 +147,9 @@ class ProcessExecutor:
             lease_s=task.lease_s,
             fence=task.fence,
             hidden=self._hidden,
+            sysctls=additions.sysctls,
+            binds=tuple(Bind(mount.source, mount.target, mount.read_only) for mount in additions.mounts),
+            devices=additions.devices,
             log_bytes_max=self._log_bytes_max,
         )
 
@@ -157,11 +162,14 @@ class ProcessExecutor:
         cgroups.remove_parent(self.places.hierarchies(), self.places.cgroup_parent)
 
 
-def _environment(spec: TaskSpec) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Docker's rules: NAME=value sets, a bare NAME takes a default away, and of two the later counts."""
+def _environment(spec: TaskSpec, additions: Additions) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Docker's rules: NAME=value sets, a bare NAME takes a default away, and of two the later counts.
+
+    The spec comes after what the node adds.
+    """
     env: dict[str, str] = {}
     unset: dict[str, None] = {}
-    for entry in spec.env:
+    for entry in (*additions.env, *spec.env):
         name, equals, value = entry.partition("=")
         if equals:
             env[name] = value

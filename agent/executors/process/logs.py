@@ -11,7 +11,7 @@ from typing import NamedTuple
 from beeyard.agent.executors.process.order import Places
 
 # A log and the one that it was turned over from. Only what looks like ours is touched: the directory may be an operator's.
-_NAME = re.compile(r"([0-9a-z]{25})\.log(?:\.1)?")
+_NAME = re.compile(r"([0-9a-z]{25})(?:\.hooks)?\.log(?:\.1)?")
 
 
 class Keep(NamedTuple):

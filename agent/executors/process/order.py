@@ -42,6 +42,14 @@ class Places(NamedTuple):
         return TaskCgroup(self.hierarchies(), self.cgroup_parent, task_id)
 
 
+class Bind(NamedTuple):
+    """A file or directory of this host that the task sees elsewhere; fields as in `runtime.host.Mount`."""
+
+    source: str  # without symbolic links
+    target: str
+    read_only: bool
+
+
 class Order(NamedTuple):
     """One task as its shim needs it: everything is decided, nothing is looked up in a model."""
 
@@ -61,6 +69,9 @@ class Order(NamedTuple):
     lease_s: float
     fence: bool
     hidden: tuple[str, ...]  # directories that the task finds empty
+    sysctls: dict[str, str]  # these three are the node's own, see `additions`
+    binds: tuple[Bind, ...]
+    devices: tuple[str, ...]
     log_bytes_max: int  # the log is turned over once at this size, so it takes at most twice as much
 
     @classmethod
@@ -73,6 +84,8 @@ class Order(NamedTuple):
             argv=tuple(made.argv),
             unset=tuple(made.unset),
             hidden=tuple(made.hidden),
+            binds=tuple(Bind(*bind) for bind in made.binds),
+            devices=tuple(made.devices),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -133,6 +146,7 @@ __all__ = [
     "SHIM_TITLE",
     "TASK_FILE",
     "ZYGOTE_TITLE",
+    "Bind",
     "Exit",
     "Order",
     "Places",

@@ -12,7 +12,7 @@ import os
 import signal
 import traceback
 
-from beeyard.agent.executors.process import kernel, launch, view
+from beeyard.agent.executors.process import additions, kernel, launch, view
 from beeyard.agent.executors.process.cgroups import TaskCgroup
 from beeyard.agent.executors.process.order import Exit, Order, reason_of
 from beeyard.agent.executors.process.output import Output
@@ -107,7 +107,10 @@ def _become(order: Order, user: launch.User, joins: list[int], output: int, repo
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC)
         launch.enter(joins, output)
         launch.close_all_but(report)
+        additions.set_sysctls(order.sysctls)
+        held = additions.hold(order)
         view.build(order, root=user.uid == 0)
+        additions.give(order, held, user)
         kernel.set_hostname(order.hostname)
         home = f"{order.places.task_dir(order.task_id)}/work"
         env = {"PATH": launch.DEFAULT_PATH, "HOSTNAME": order.hostname, "HOME": home, **order.env}

@@ -21,6 +21,13 @@ _TITLE_ROOM = "-" * 512
 LINE_BYTES_MAX = 16 << 20
 
 
+def zygote_command(state_dir: str) -> list[str]:
+    """The command line of a zygote, which serves the socket on its descriptor 3."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
+    code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
+    return [sys.executable, "-I", "-S", "-B", "-X", "no_debug_ranges", "-c", code, state_dir, _TITLE_ROOM]
+
+
 class LineStream:
     """JSON lines over a stream socket."""
 
@@ -56,8 +63,10 @@ class LineStream:
 class Zygote:
     """The process that forks for one executor."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, launcher: str = "") -> None:
+        """`launcher`: path of a socket on which a zygote answers, instead of a child of this process."""
         self._places = places
+        self._launcher = launcher
         self._socket: trio.socket.SocketType | None = None
         self._lock = trio.Lock()
         self._has_directories = False
@@ -73,29 +82,30 @@ class Zygote:
         self._has_directories = True
 
     def _start(self) -> trio.socket.SocketType:
-        """Spawn it; it serves what is sent before it is up."""
+        """Spawn it, or have it started; it serves what is sent before it is up."""
+        if self._launcher:
+            return self._connect()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
-        code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
         with theirs:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    "-B",
-                    "-X",
-                    "no_debug_ranges",
-                    "-c",
-                    code,
-                    self._places.state_dir,
-                    _TITLE_ROOM,
-                ],
+                zygote_command(self._places.state_dir),
                 {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LANG": "C.UTF-8"},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), zygote.SOCKET_FD)],
                 setpgroup=0,
             )
+        return trio.socket.from_stdlib_socket(ours)
+
+    def _connect(self) -> trio.socket.SocketType:
+        """A zygote that the service manager starts for whoever connects."""
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours.connect(self._launcher)
+        except OSError as error:
+            ours.close()
+            raise ExecutorError(
+                "zygote", f"cannot connect to the launcher {self._launcher}: {error.strerror}"
+            ) from error
         return trio.socket.from_stdlib_socket(ours)
 
     def _reap(self) -> None:
@@ -163,4 +173,4 @@ class Zygote:
                 self._reap()
 
 
-__all__ = ["LineStream", "Zygote"]
+__all__ = ["LineStream", "Zygote", "zygote_command"]
