@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from beeyard.core.model import HostPort, Platform, Task
+from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
@@ -29,6 +29,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     network_ids: tuple[str, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     max_replicas_per_node: int = 0
+    # Addresses of this very task, at most one a family, on the only one of its networks that has pools. It goes to a node
+    # with a pool whose subnets have them; nobody else can get them, so the pool needs no free address.
+    pins: tuple[str, ...] = ()
+    forwards_ports: bool = False  # ports of the node have to lead to the task
 
     @classmethod
     def of(cls, task: Task) -> Demand:
@@ -44,6 +48,8 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             network_ids=spec.network_ids,
             host_ports=spec.host_ports,
             max_replicas_per_node=spec.max_replicas_per_node,
+            pins=task.pins,
+            forwards_ports=bool(spec.ports) and HOST_NETWORK_ID not in spec.network_ids,
         )
 
     @property
@@ -69,6 +75,8 @@ class PoolColumn(msgspec.Struct, frozen=True):
     parent: str
     nodes: str  # constraints separated by commas; "": all nodes
     free: int  # what may be handed out now
+    kind: str = "macvlan"  # of the link on the parent, see `core.parent_links`
+    subnets: tuple[str, ...] = ()
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):

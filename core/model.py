@@ -218,6 +218,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     # Orchestrator, at creation: its service was labelled beeyard.on-isolation=fence, so its lease is the short one. Kept
     # here because what its agent was told may never turn out longer than what the manager counts with.
     fence: bool = False
+    # Orchestrator, at creation: its slot's addresses by the label beeyard.addresses, without prefix length, at most one of
+    # each family; and whether its links' MAC addresses follow from its slot, by the label beeyard.mac=per-slot.
+    pins: tuple[str, ...] = ()
+    mac_per_slot: bool = False
     desired_state: TaskState = TaskState.RUNNING  # orchestrator
     status: TaskStatus = TaskStatus()
     node_id: str = ""  # scheduler's commit
@@ -253,6 +257,7 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     links: tuple[Link, ...] = ()
     # Ports on which something on the host listens that no task published: not to be given away.
     listening: tuple[HostPort, ...] = ()
+    hooks: tuple[str, ...] = ()  # names of the node hooks that each of its tasks goes through
     # Whether it can lead ports of the node to tasks: it has nftables, and its kernel translates addresses.
     forwards_ports: bool = False
 

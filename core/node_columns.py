@@ -7,6 +7,7 @@ property and spread over the rows by indexing; a cluster of 100,000 nodes has a 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from beeyard.core import constraint
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node, Platform
+from beeyard.core.network_options import vlan_of
+from beeyard.core.parent_links import KIND_ALONE, ParentLinks
 from beeyard.core.reasons import Reason
 
 Codes = NDArray[np.uint8]
@@ -28,6 +31,10 @@ CODES_MAX = 190
 # 256 shapes of 100,000 rows are 26 MB, far above what the services of a cluster differ in.
 SHAPES_MAX = 256
 
+# What an agent's report says of a parent.
+USABLE, MISSING, NO_VLAN, BY_MACVLAN, BY_IPVLAN = range(5)
+
+_NO_LINKS: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -80,6 +87,13 @@ class Pool(msgspec.Struct, frozen=True):
     parent: str
     nodes: str  # constraints separated by commas; "": all nodes
     row: int  # in the kernel's column of free addresses
+    kind: str = "macvlan"  # of the links that the network makes on the parent
+    subnets: tuple[str, ...] = ()
+
+    def has(self, addresses: tuple[str, ...]) -> bool:
+        """Whether its subnets have all of some addresses."""
+        subnets = [ipaddress.ip_network(subnet) for subnet in self.subnets]
+        return all(any(ipaddress.ip_address(a) in subnet for subnet in subnets) for a in addresses)
 
 
 class NetworkShape(msgspec.Struct, frozen=True):
@@ -99,13 +113,16 @@ class Fit(msgspec.Struct):
     reasons: list[tuple[Reason, str]]  # by code, from 1
     pools: NDArray[np.int32]  # (rows, columns): pool rows, the networks side by side; -1: none
     network_begin: NDArray[np.int32]
+    link_parent: NDArray[np.int32]  # (networks, pool rows) as the kernel reads them; empty when no parent is contested
+    link_kind: NDArray[np.int32]
 
 
 class NodeColumns:
     """The nodes by row, and the fits derived from them. `epoch` rises with every change that may alter a fit."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: ParentLinks) -> None:
         self.epoch = 0
+        self._links = links
         self.nodes: list[Node | None] = []
         self._columns: dict[str, _Column] = {}
         self._fits: dict[Hashable, Fit] = {}
@@ -134,12 +151,15 @@ class NodeColumns:
         constraints: tuple[str, ...],
         platforms: tuple[Platform, ...],
         networks: tuple[tuple[str, NetworkShape | None], ...],
+        *,
+        pins: tuple[str, ...] = (),
+        forwards_ports: bool = False,
     ) -> Fit:
         """The fit for a kind of demand. Networks are given by id with what is known of them."""
-        key = (image, constraints, platforms, tuple(network_id for network_id, _ in networks))
+        key = (image, constraints, platforms, tuple(network_id for network_id, _ in networks), pins, forwards_ports)
         fit = self._fits.pop(key, None)
         if fit is None or fit.epoch != self.epoch:
-            fit = self._derive(image, constraints, platforms, networks)
+            fit = self._derive(image, constraints, platforms, networks, pins, forwards_ports)
             while len(self._fits) >= SHAPES_MAX:
                 self._fits.pop(next(iter(self._fits)))
         self._fits[key] = fit  # last in the dict: used most recently
@@ -151,14 +171,18 @@ class NodeColumns:
         constraints: tuple[str, ...],
         platforms: tuple[Platform, ...],
         networks: tuple[tuple[str, NetworkShape | None], ...],
+        pins: tuple[str, ...],
+        forwards_ports: bool,
     ) -> Fit:
         build = _Build(len(self.nodes))
         if image:
             build.rule_out(
                 self._ask("image", ("image", image), lambda images: _runs(images, image)) == 0, Reason.IMAGE, image
             )
+        if forwards_ports:
+            build.rule_out(self._ask("forwards_ports", "forwards_ports", int) == 0, Reason.NO_FORWARDING)
         for network_id, network in networks:
-            self._add_network(build, network_id, network)
+            self._add_network(build, network_id, network, pins)
         for expression in constraints:
             build.rule_out(~self._matches((expression,)), Reason.CONSTRAINT)
         if platforms:
@@ -167,9 +191,22 @@ class NodeColumns:
         width = sum(part.shape[1] for part in build.pools)
         pools = np.concatenate(build.pools, axis=1) if width else np.full((len(self.nodes), 0), -1, dtype=np.int32)
         begin = np.cumsum([0, *(part.shape[1] for part in build.pools)], dtype=np.int32)
-        return Fit(self.epoch, build.codes, build.reasons, np.ascontiguousarray(pools), begin)
+        parents, kinds = self._contested_links([shape for _, shape in networks if shape and shape.driver != "host"])
+        return Fit(self.epoch, build.codes, build.reasons, np.ascontiguousarray(pools), begin, parents, kinds)
 
-    def _add_network(self, build: _Build, network_id: str, network: NetworkShape | None) -> None:
+    def _contested_links(self, networks: Sequence[NetworkShape]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Parent and kind of the link that each network makes in each of its pools, as far as others could be in the way."""
+        pools = [(number, pool) for number, network in enumerate(networks) for pool in network.pools]
+        if all(self._links.index(pool.parent) < 0 for _, pool in pools):
+            return _NO_LINKS, _NO_LINKS
+        shape = (len(networks), 1 + max(pool.row for _, pool in pools))
+        parents, kinds = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+        for number, pool in pools:
+            parents[number, pool.row] = self._links.index(pool.parent)
+            kinds[number, pool.row] = self._links.number(pool.kind)
+        return parents, kinds
+
+    def _add_network(self, build: _Build, network_id: str, network: NetworkShape | None, pins: tuple[str, ...]) -> None:
         """Rule out rows that cannot attach, and add the pools that serve the others."""
         size = len(self.nodes)
         if network is None:
@@ -179,29 +216,34 @@ class NodeColumns:
             return
         has_driver = self._ask("links", ("driver", network.driver), lambda links: network.driver in links[0])
         build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
+        pools = [pool for pool in network.pools if not pins or pool.has(pins)]
         part = np.full((size, 1), -1, dtype=np.int32)
         used = np.zeros(size, dtype=np.int32)
-        parents = {name: self._parent(network.driver, name) for name in dict.fromkeys(p.parent for p in network.pools)}
-        for pool in network.pools:
-            serves, parent = self._matches(constraint.split(pool.nodes)), parents[pool.parent]
-            rows = np.flatnonzero(serves & (parent == 0))
+        states = {of: self._parent(*of) for of in dict.fromkeys((pool.kind, pool.parent) for pool in pools)}
+        for pool in pools:
+            rows = np.flatnonzero(self._serves(pool) & (states[pool.kind, pool.parent] == USABLE))
             if len(rows) and used[rows].max() == part.shape[1]:
                 part = np.concatenate([part, np.full((size, 1), -1, dtype=np.int32)], axis=1)
             part[rows, used[rows]] = pool.row
             used[rows] += 1
-        for pool in network.pools if not used.all() else ():
-            serves, parent = self._matches(constraint.split(pool.nodes)), parents[pool.parent]
-            without = serves & (used == 0)
+        for pool in pools if not used.all() else ():
+            without, state = self._serves(pool) & (used == 0), states[pool.kind, pool.parent]
             where = f"{pool.parent} for network {network.name}"
-            other = "ipvlan" if network.driver == "macvlan" else "macvlan"
-            build.rule_out(without & (parent == 1), Reason.PARENT_MISSING, where)
-            build.rule_out(without & (parent == 2), Reason.PARENT_TAKEN, f"{where} is used by {other}")
+            build.rule_out(without & (state == MISSING), Reason.PARENT_MISSING, where)
+            build.rule_out(without & (state == NO_VLAN), Reason.DRIVER, "vlan")
+            for taken, by in ((BY_MACVLAN, "macvlan"), (BY_IPVLAN, "ipvlan")):
+                build.rule_out(without & (state == taken), Reason.PARENT_TAKEN, f"{where} is used by {by}")
+        if pins:
+            build.rule_out(used == 0, Reason.NO_PINNED_POOL, f"{', '.join(pins)} in network {network.name}")
         build.rule_out(used == 0, Reason.NO_POOL, network.name)
         build.pools.append(part)
 
-    def _parent(self, driver: str, parent: str) -> Codes:
+    def _serves(self, pool: Pool) -> NDArray[np.bool_]:
+        return self._matches(constraint.split(pool.nodes))
+
+    def _parent(self, kind: str, parent: str) -> Codes:
         """The `_parent_state` of each row."""
-        return self._ask("links", ("parent", driver, parent), partial(_parent_state, parent=parent, driver=driver))
+        return self._ask("links", ("parent", kind, parent), partial(_parent_state, parent=parent, kind=kind))
 
     def _matches(self, expressions: tuple[str, ...]) -> NDArray[np.bool_]:
         """Rows whose nodes satisfy all constraints. One that does not parse is satisfied by none."""
@@ -271,18 +313,26 @@ def _links(node: Node) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     return description.link_kinds, tuple(sorted((link.name, link.child_kind) for link in description.links))
 
 
-def _parent_state(links: tuple[tuple[str, ...], tuple[tuple[str, str], ...]], parent: str, driver: str) -> int:
-    """0: usable, 1: no such link, 2: links of the other kind sit on it (macvlan and ipvlan exclude each other)."""
-    child_kinds = dict(links[1])
+def _parent_state(links: tuple[tuple[str, ...], tuple[tuple[str, str], ...]], parent: str, kind: str) -> int:
+    """Whether a link of a kind can be put on a parent, as far as the agent says."""
+    link_kinds, child_kinds = links[0], dict(links[1])
     if parent not in child_kinds:
-        return 1
-    return 0 if child_kinds[parent] in ("", driver) else 2
+        vlan = vlan_of(parent)
+        if vlan is None or vlan[0] not in child_kinds:
+            return MISSING
+        # The agent makes the sub-interface when the first task needs it.
+        return USABLE if "vlan" in link_kinds else NO_VLAN
+    child_kind = child_kinds[parent]
+    if child_kind == "" or (child_kind == kind.partition(" ")[0] and kind != KIND_ALONE):
+        return USABLE
+    return BY_MACVLAN if child_kind == "macvlan" else BY_IPVLAN
 
 
 _READ: dict[str, Read] = {
     "image": lambda node: node.description.images,
     "platform": _platform,
     "links": _links,
+    "forwards_ports": lambda node: node.description.forwards_ports,
 }
 
 __all__ = ["Fit", "NetworkShape", "NodeColumns", "Pool"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from beeyard.core import filters, packing, reasons
 from beeyard.core.demand import AMOUNT_MAX, Decision, Demand, Placed, PoolColumn, ReasonCount
 from beeyard.core.filters import Ask
-from beeyard.core.model import HostPort, Node
+from beeyard.core.host_ports import PortTable
+from beeyard.core.model import Node
 from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
 from beeyard.core.node_table import NodeTable
+from beeyard.core.parent_links import KIND_ALONE, LinkUse, ParentLinks, describe_kind
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
 from beeyard.core.service_tasks import ServiceTasks
@@ -39,6 +41,8 @@ _VERDICTS = {
     filters.VERDICT_MAX_REPLICAS: Reason.MAX_REPLICAS,
     filters.VERDICT_REFUSED: Reason.REFUSED,
 }
+# Of a pool whose addresses nobody counts.
+_PLENTY = 1 << 62
 
 
 class _Hold(msgspec.Struct, gc=False):
@@ -46,6 +50,8 @@ class _Hold(msgspec.Struct, gc=False):
     node_id: str
     counted: bool = False  # the node is known, so the hold is in the table
     plans: tuple[str, ...] = ()  # pools in which an address is planned
+    pools: tuple[str, ...] = ()  # those that were chosen, one for each network of the demand that has pools
+    links: tuple[LinkUse, ...] = ()  # its links on the node's parents
 
 
 class PlacementIndex:
@@ -54,12 +60,13 @@ class PlacementIndex:
     def __init__(self, seed: str = "") -> None:
         self._seed = seed.encode()
         self._table = NodeTable()
-        self._columns = NodeColumns()
+        self._links = ParentLinks()
+        self._columns = NodeColumns(self._links)
         self._row: dict[str, int] = {}
         self._holds: dict[str, _Hold] = {}
         self._holds_by_node: dict[str, dict[str, _Hold]] = {}
         self._services = ServiceTasks()
-        self._ports: dict[HostPort, Counter[int]] = {}
+        self.ports = PortTable()
         self._networks: dict[str, NetworkShape] = {}
         self._pools = PoolRows()
         self._no_flags: NDArray[np.uint8] = np.zeros(
@@ -81,6 +88,7 @@ class PlacementIndex:
         ready = node.status.state == NodeState.READY and node.spec.availability == Availability.ACTIVE
         self._table.set_ready(row, ready)
         self._columns.set(row, node)
+        self.ports.set_listening(node.id, node.description.listening)
         if before is None:
             for hold in self._holds_by_node.get(node.id, {}).values():
                 self._count(hold, row)
@@ -93,6 +101,7 @@ class PlacementIndex:
         for hold in self._holds_by_node.get(node_id, {}).values():
             self._uncount(hold, row)
         del self._row[node_id]
+        self.ports.set_listening(node_id, ())
         self._columns.remove(row)
         self._table.remove_row(row)
 
@@ -105,7 +114,11 @@ class PlacementIndex:
         for pool in self._networks[network_id].pools if network_id in self._networks else ():
             if pool.row not in rows:
                 self._pools.remove(pool.row, network_id)
-        shape = tuple(Pool(p.name, p.parent, p.nodes, row) for p, row in zip(ordered, rows, strict=True))
+        shape = tuple(
+            Pool(p.name, p.parent, p.nodes, row, p.kind, p.subnets) for p, row in zip(ordered, rows, strict=True)
+        )
+        for pool in ordered:
+            self._know_link((pool.parent, pool.kind))
         network = NetworkShape(network_id, name or network_id, driver, shape)
         if network != self._networks.get(network_id):
             self._networks[network_id] = network
@@ -133,12 +146,33 @@ class PlacementIndex:
 
     # --- holds -------------------------------------------------------------------------------------------------------
 
-    def hold(self, task_id: str, demand: Demand, node_id: str) -> None:
-        """Occupy a node for a task that is there already. Idempotent; the first call for a task counts."""
+    def pools_for(self, task_id: str, network_id: str, node_id: str) -> list[str]:
+        """Ids of the pools that may give a placed task its address: the chosen one, then others with the same parent.
+
+        A task that was not placed here, or elsewhere, gets those of `pool_for`.
+        """
+        serving = self.pool_for(network_id, node_id)
+        hold, network = self._holds.get(task_id), self._networks.get(network_id)
+        if hold is None or hold.node_id != node_id or not hold.pools or network is None:
+            return serving
+        chosen = dict(zip(self._with_pools(hold.demand), hold.pools, strict=False)).get(network_id, "")
+        links = {self._pools.ids[pool.row]: (pool.parent, pool.kind) for pool in network.pools}
+        if chosen not in links or hold.demand.pins:
+            return [chosen] if chosen in links else []
+        return [chosen, *(id_ for id_ in serving if id_ != chosen and links[id_] == links[chosen])]
+
+    def hold(self, task_id: str, demand: Demand, node_id: str, *, links: Iterable[LinkUse] = ()) -> None:
+        """Occupy a node for a task that is there already. Idempotent; the first call for a task counts.
+
+        Args:
+            links: the task's links on the node's parents.
+        """
         if task_id in self._holds:
             return
-        hold = _Hold(demand, node_id)
+        hold = _Hold(demand, node_id, links=tuple(links))
         self._keep(task_id, hold)
+        for link in hold.links:
+            self._know_link(link)
         row = self._row.get(node_id)
         if row is not None:
             self._count(hold, row)
@@ -211,9 +245,29 @@ class PlacementIndex:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _know_link(self, link: LinkUse) -> None:
+        """When a parent becomes contested, the links that sit on it already are counted."""
+        if self._links.know(*link):
+            for hold in self._holds.values():
+                for parent, kind in hold.links if hold.counted else ():
+                    if parent == link[0]:
+                        self._links.add(parent, kind, self._row[hold.node_id])
+            self._columns.touch()
+
+    def _with_pools(self, demand: Demand) -> list[str]:
+        """The networks of a demand for which the kernel chooses a pool."""
+        return [id_ for id_ in demand.network_ids if id_ in self._networks and self._networks[id_].driver != "host"]
+
     def _fit(self, demand: Demand) -> Fit:
         networks = tuple((network_id, self._networks.get(network_id)) for network_id in demand.network_ids)
-        return self._columns.fit(demand.image, demand.constraints, demand.platforms, networks)
+        return self._columns.fit(
+            demand.image,
+            demand.constraints,
+            demand.platforms,
+            networks,
+            pins=demand.pins,
+            forwards_ports=demand.forwards_ports,
+        )
 
     def _ask(self, demand: Demand, masked: Collection[str] = (), *, has_addresses: bool = False) -> Ask:
         """The demand in the kernel's form."""
@@ -224,11 +278,14 @@ class PlacementIndex:
         if demand.host_ports:
             ports_taken = np.zeros(capacity, dtype=np.uint8)
             for port in demand.host_ports:
-                ports_taken[list(self._ports.get(port, ()))] = 1
+                # Ports may also be held on nodes that are not known, or not any more.
+                ports_taken[[row for id_ in self.ports.nodes(port) if (row := self._row.get(id_)) is not None]] = 1
         if masked:
             refused = np.zeros(capacity, dtype=np.uint8)
             refused[[self._row[node_id] for node_id in masked if node_id in self._row]] = 1
         begin = fit.network_begin[:1] if has_addresses else fit.network_begin
+        self._links.reserve_rows(capacity)
+        available = self._pools.available
         return Ask(
             self._table.size,
             *demand.amounts,
@@ -240,7 +297,11 @@ class PlacementIndex:
             self._services.column(demand.service_id, capacity),
             fit.pools,
             begin,
-            self._pools.available,
+            np.full_like(available, _PLENTY) if demand.pins else available,
+            fit.link_parent,
+            fit.link_kind,
+            self._links.kinds,
+            self._links.counts,
             np.empty(len(begin), dtype=np.int32),
         )
 
@@ -248,7 +309,7 @@ class PlacementIndex:
         verdict = filters.check_row(self._table, self._ask(demand, has_addresses=has_addresses), row)
         if verdict == 0:
             return ""
-        counts = self._counts(self._fit(demand), np.array([row]), np.array([verdict]))
+        counts = self._counts(demand, np.array([row]), np.array([verdict]))
         return reasons.sentence(*counts[0])
 
     def _reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
@@ -256,14 +317,18 @@ class PlacementIndex:
         verdicts = np.empty(self._table.size, dtype=np.uint8)
         fitting = filters.check_all(self._table, ask, verdicts)
         rows = np.flatnonzero((verdicts != 0) & (verdicts != filters.VERDICT_ABSENT))
-        return fitting, self._counts(self._fit(demand), rows, verdicts[rows])
+        return fitting, self._counts(demand, rows, verdicts[rows])
 
-    def _counts(self, fit: Fit, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
+    def _counts(self, demand: Demand, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
         """Verdicts in words, counted."""
+        fit = self._fit(demand)
         counts: Counter[tuple[str, str]] = Counter()
         for verdict, n_nodes in zip(*(part.tolist() for part in np.unique(verdicts, return_counts=True)), strict=True):
             if verdict >= filters.VERDICT_STATIC:
                 counts[fit.reasons[verdict - filters.VERDICT_STATIC - 1]] += n_nodes
+            elif verdict >= filters.VERDICT_LINK:
+                for row in rows[verdicts == verdict].tolist():
+                    counts[Reason.PARENT_TAKEN, self._link_conflict(demand, verdict - filters.VERDICT_LINK, row)] += 1
             elif verdict >= filters.VERDICT_POOL:
                 network = verdict - filters.VERDICT_POOL
                 begin, end = fit.network_begin[network : network + 2].tolist()
@@ -274,12 +339,24 @@ class PlacementIndex:
                 counts[_VERDICTS[verdict], ""] += n_nodes
         return reasons.in_order((reason, detail, n) for (reason, detail), n in counts.items())
 
+    def _link_conflict(self, demand: Demand, number: int, row: int) -> str:
+        """What is on the parent of the first pool that would serve a row, for the demand's network of this number."""
+        fit, network = self._fit(demand), self._networks[self._with_pools(demand)[number]]
+        first = next(p for p in fit.pools[row, fit.network_begin[number] :].tolist() if p >= 0)
+        pool = next(pool for pool in network.pools if pool.row == first)
+        kinds = [kind for kind in self._links.on(pool.parent, row) if kind != pool.kind or kind == KIND_ALONE]
+        by = describe_kind(kinds[0], pool.kind) if kinds else "another network of the task"
+        if pool.kind == KIND_ALONE and not kinds:
+            by = "macvlan" if self._links.on(pool.parent, row) else by
+        return f"{pool.parent} for network {network.name} is used by {by}"
+
     def _hold_placed(
         self, demand: Demand, task_ids: Sequence[str], rows: list[int], pools: list[list[int]]
     ) -> list[Placed]:
         """Make the holds of tasks whose room the kernel has taken already. Once for each task, so every step counts."""
         nodes, by_node, holds, pool_ids = self._columns.nodes, self._holds_by_node, self._holds, self._pools.ids
         seen: dict[tuple[int, ...], Placed] = {}
+        links_of: dict[tuple[int, ...], tuple[LinkUse, ...]] = {}
         placed = []
         for task_id, row, pool_rows in zip(task_ids, rows, pools, strict=False):
             where = seen.get(key := (row, *pool_rows))
@@ -287,7 +364,12 @@ class PlacementIndex:
                 node = nodes[row]
                 assert node is not None
                 where = seen[key] = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
-            hold = _Hold(demand, where.node_id, True, where.pool_ids)
+                if (pooled := key[1:]) not in links_of:
+                    links_of[pooled] = self._links_in(demand, pooled)
+            plans = () if demand.pins else where.pool_ids
+            hold = _Hold(demand, where.node_id, True, plans, where.pool_ids, links_of[key[1:]])
+            for link in hold.links if self._links.contested else ():
+                self._links.add(*link, row)
             holds[task_id] = hold
             of_node = by_node.get(where.node_id)
             if of_node is None:
@@ -295,10 +377,19 @@ class PlacementIndex:
             of_node[task_id] = hold
             placed.append(where)
         self._services.note(demand.service_id, rows)
-        self._pools.note_plans(pool_id for where in placed for pool_id in where.pool_ids)
-        for port in demand.host_ports:
-            self._ports.setdefault(port, Counter()).update(rows)
+        if not demand.pins:
+            self._pools.note_plans(pool_id for where in placed for pool_id in where.pool_ids)
+        for where in placed if demand.host_ports else ():
+            self.ports.take(where.node_id, demand.host_ports)
         return placed
+
+    def _links_in(self, demand: Demand, pool_rows: tuple[int, ...]) -> tuple[LinkUse, ...]:
+        """The links of a task that gets its addresses in these pools."""
+        networks = [self._networks[network_id] for network_id in self._with_pools(demand)]
+        return tuple(
+            next((pool.parent, pool.kind) for pool in network.pools if pool.row == row)
+            for network, row in zip(networks, pool_rows, strict=True)
+        )
 
     def _keep(self, task_id: str, hold: _Hold) -> None:
         self._holds[task_id] = hold
@@ -310,8 +401,9 @@ class PlacementIndex:
         hold.counted = True
         self._table.hold(row, *demand.amounts)
         self._services.add(demand.service_id, row)
-        for port in demand.host_ports:
-            self._ports.setdefault(port, Counter())[row] += 1
+        self.ports.take(hold.node_id, demand.host_ports)
+        for link in hold.links:
+            self._links.add(*link, row)
 
     def _uncount(self, hold: _Hold, row: int) -> None:
         """Take a hold out of the table."""
@@ -319,12 +411,9 @@ class PlacementIndex:
         hold.counted = False
         self._table.give_back(row, *demand.amounts)
         self._services.remove(demand.service_id, row)
-        for port in demand.host_ports:
-            self._ports[port][row] -= 1
-            if not self._ports[port][row]:
-                del self._ports[port][row]
-            if not self._ports[port]:
-                del self._ports[port]
+        self.ports.give(hold.node_id, demand.host_ports)
+        for link in hold.links:
+            self._links.remove(*link, row)
 
     def _settle(self, hold: _Hold) -> None:
         self._pools.settle(hold.plans)

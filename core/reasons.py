@@ -19,11 +19,13 @@ class Reason(enum.StrEnum):
     NOT_READY = "not_ready"
     RESOURCES = "resources"
     IMAGE = "image"  # the image
+    NO_FORWARDING = "no_forwarding"
     DRIVER = "driver"  # the network driver
     UNKNOWN_NETWORK = "unknown_network"  # the network's id
     NO_POOL = "no_pool"  # the network
+    NO_PINNED_POOL = "no_pinned_pool"  # "10.1.0.10 in network lan"
     PARENT_MISSING = "parent_missing"  # "eth0 for network lan"
-    PARENT_TAKEN = "parent_taken"  # "eth0 for network lan is used by ipvlan"
+    PARENT_TAKEN = "parent_taken"  # "eth0 for network lan is used by ipvlan", by links of hosts or of other tasks
     CONSTRAINT = "constraint"
     PLATFORM = "platform"
     HOST_PORT = "host_port"
@@ -48,12 +50,16 @@ def sentence(reason: str, detail: str, n_nodes: int) -> str:
             return f"insufficient resources {on}"
         case Reason.IMAGE:
             return f"missing executor for image {detail} {on}"
+        case Reason.NO_FORWARDING:
+            return f"no nftables to publish ports {on}"
         case Reason.DRIVER:
             return f"missing network driver {detail} {on}"
         case Reason.UNKNOWN_NETWORK:
             return f"network {detail} is not known {on}"
         case Reason.NO_POOL:
             return f"network {detail} has no pool for this node {on}"
+        case Reason.NO_PINNED_POOL:
+            return f"no pool with address {detail} for this node {on}"
         case Reason.PARENT_MISSING:
             return f"missing parent interface {detail} {on}"
         case Reason.PARENT_TAKEN:

@@ -87,6 +87,8 @@ class PlacementOracle:
                 return "resources", ""
         if demand.image and demand.image not in node.description.images:
             return "image", demand.image
+        if demand.forwards_ports and not node.description.forwards_ports:
+            return "no_forwarding", ""
         for network_id in demand.network_ids:
             refusal = self.cannot_attach(network_id, node)
             if refusal is not None:
@@ -95,7 +97,8 @@ class PlacementOracle:
             return "constraint", ""
         if demand.platforms and not any(self.runs_on(node, p.architecture, p.os) for p in demand.platforms):
             return "platform", ""
-        if any(port in d.host_ports for d in held for port in demand.host_ports):
+        taken = {port for d in held for port in d.host_ports} | set(node.description.listening)
+        if any(port in taken for port in demand.host_ports):
             return "host_port", ""
         if 0 < demand.max_replicas_per_node <= self.on(node_id, demand.service_id):
             return "max_replicas", ""

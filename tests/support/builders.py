@@ -14,6 +14,7 @@ from beeyard.core.model import (
     NodeSpec,
     NodeStatus,
     Platform,
+    PublishedPort,
     Resources,
     RestartPolicy,
     Service,
@@ -22,6 +23,7 @@ from beeyard.core.model import (
     TaskSpec,
     TaskStatus,
     UpdateConfig,
+    fixed_ports,
 )
 from beeyard.core.states import Availability, NodeState, Role, TaskState
 
@@ -51,6 +53,8 @@ def a_node(
     images: Sequence[str] = ("host",),
     link_kinds: Sequence[str] = ("macvlan",),
     links: Sequence[Link] | None = None,
+    listening: Sequence[HostPort] = (),
+    forwards_ports: bool = True,
 ) -> Node:
     """A READY node with 4 cores, 8 GiB, macvlan and the interface eth0."""
     return Node(
@@ -64,6 +68,8 @@ def a_node(
             images=tuple(images),
             link_kinds=tuple(link_kinds),
             links=(a_link(),) if links is None else tuple(links),
+            listening=tuple(listening),
+            forwards_ports=forwards_ports,
         ),
         status=NodeStatus(state=state, address=address),
     )
@@ -82,6 +88,7 @@ def a_task_spec(
     max_replicas_per_node: int = 0,
     restart: RestartPolicy | None = None,
     stop_grace_s: float = 10.0,
+    ports: Sequence[PublishedPort] = (),
 ) -> TaskSpec:
     """What a task of image `host` needs and runs."""
     return TaskSpec(
@@ -91,7 +98,8 @@ def a_task_spec(
         constraints=tuple(constraints),
         platforms=tuple(platforms),
         network_ids=tuple(network_ids),
-        host_ports=tuple(host_ports),
+        host_ports=(*host_ports, *fixed_ports(tuple(ports))),
+        ports=tuple(ports),
         max_replicas_per_node=max_replicas_per_node,
         restart=restart or RestartPolicy(),
         stop_grace_s=stop_grace_s,

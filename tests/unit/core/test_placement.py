@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from beeyard.core.model import HostPort, Platform
+from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, PublishedPort
 from beeyard.core.placement import Decision, Demand, PlacementIndex
 from beeyard.core.states import Availability, NodeState
 from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
@@ -21,7 +21,7 @@ def test_demand_is_what_a_task_asks_for() -> None:
         constraints=["node.role==worker"],
         platforms=[Platform(os="linux")],
         network_ids=["net1"],
-        host_ports=[HostPort(port=80)],
+        ports=[PublishedPort(target=8000, published=80), PublishedPort(target=9000)],
         max_replicas_per_node=2,
     )
     demand = Demand.of(a_task(spec=spec, service_id="s9"))
@@ -35,6 +35,7 @@ def test_demand_is_what_a_task_asks_for() -> None:
         "network_ids": ("net1",),
         "host_ports": (HostPort(port=80),),
         "max_replicas_per_node": 2,
+        "forwards_ports": True,
     }
     assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
 
@@ -234,6 +235,33 @@ def test_s40_host_ports_are_taken_once_for_each_node_and_protocol() -> None:
     assert nodes_of(index.place(Demand("d", host_ports=(tcp,)), ["t3"])) == ["n2"]
     index.drop("t1")
     assert nodes_of(index.place(Demand("d", host_ports=(tcp,)), ["t4"])) == ["n1"]
+
+
+def test_a_port_on_which_something_else_listens_is_in_use_on_that_node() -> None:
+    index = an_index("n1", "n2")
+    tcp, udp = HostPort(port=58), HostPort(protocol="udp", port=58)
+    index.set_node(a_node("n1", listening=[tcp]))
+    index.set_node(a_node("n2", listening=[tcp, udp]))
+    assert index.explain(Demand("a", host_ports=(tcp,))) == (
+        "no suitable node (host-mode port already in use on 2 nodes)"
+    )
+    assert nodes_of(index.place(Demand("b", host_ports=(udp,)), ["t1"])) == ["n1"]
+    index.set_node(a_node("n2"))
+    assert nodes_of(index.place(Demand("a", host_ports=(tcp,)), ["t2"])) == ["n2"]
+    index.remove_node("n1")
+    index.set_node(a_node("n1"))
+    assert nodes_of(index.place(Demand("c", host_ports=(tcp,)), ["t3"])) == ["n1"]
+
+
+def test_ports_that_lead_to_tasks_need_a_node_with_nftables_and_ports_of_the_node_itself_do_not() -> None:
+    index = an_index("n1")
+    index.set_node(a_node("n1", forwards_ports=False))
+    ports = [PublishedPort(target=80, published=80)]
+    forwarded = Demand.of(a_task(spec=a_task_spec(ports=ports)))
+    assert index.explain(forwarded) == "no suitable node (no nftables to publish ports on 1 node)"
+    index.set_network(HOST_NETWORK_ID, "host", ())
+    reserved = Demand.of(a_task(spec=a_task_spec(ports=ports, network_ids=[HOST_NETWORK_ID])))
+    assert index.explain(reserved) == ""
 
 
 def test_group_with_a_host_port_puts_one_task_on_each_node() -> None:

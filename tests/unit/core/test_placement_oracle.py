@@ -48,6 +48,8 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
         images=("host",) if not draw(rarely) else ("other",),
         link_kinds=("macvlan",) if not draw(rarely) else (),
         links=draw(links),
+        listening=[HostPort(protocol="udp", port=58)] if draw(rarely) else [],
+        forwards_ports=not draw(rarely),
     )
 
 
@@ -83,6 +85,7 @@ demands = st.builds(
         [(), (), (), (HostPort(port=58),), (HostPort(protocol="udp", port=58), HostPort(port=58))]
     ),
     max_replicas_per_node=st.sampled_from([0, 0, 0, 1, 2]),
+    forwards_ports=st.sampled_from([False, False, True]),
 )
 
 pool_columns = st.builds(
