@@ -103,6 +103,12 @@ class Lifecycle:
         plan = self._plans.get(task_id)
         return "" if plan is None else plan.sentence()
 
+    def retry(self, until: str) -> None:
+        """Try at once what hooks refused until this: see `HookRefused.until`."""
+        if self._patience.end(until):
+            self._planner.blocked.forget_all()
+            self._changes.poke()
+
     # --- when to look ------------------------------------------------------------------------------------------------
 
     async def _look_loop(self) -> None:
@@ -162,7 +168,7 @@ class Lifecycle:
             await early.finish(Stage.PENDING)
         except HookRefused as refusal:
             del self._admitting[task.id]
-            self._rest(task, str(refusal))
+            self._rest(task, str(refusal), refusal.until)
         else:
             self._admitted.put(task)
 
@@ -269,14 +275,14 @@ class Lifecycle:
         log.info("hook refused", stage="SCHEDULED", task=plan.task.id, node=plan.node.id, reason=str(refusal))
         self._plan_anew(plan)
         if refusal.scope != "node":
-            self._rest(plan.task, str(refusal))
-        elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s):
+            self._rest(plan.task, str(refusal), refusal.until)
+        elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s, refusal.until):
             self._news.tell(plan.task, MESSAGE_PENDING, str(refusal))
 
-    def _rest(self, task: Task, reason: str) -> None:
+    def _rest(self, task: Task, reason: str, until: str = "") -> None:
         """The task cannot go anywhere, such as when a hook refused it: it rests, then all of its hooks are asked anew."""
         self._early.end(task.id)
-        self._patience.refused_everywhere(task.id, trio.current_time())
+        self._patience.refused_everywhere(task.id, trio.current_time(), until)
         log.info("task rests", stage=task.status.state.name, task=task.id, reason=reason)
         self._news.tell(task, MESSAGE_PENDING, reason)
         self._changes.poke()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
@@ -99,27 +100,32 @@ class Queue(Generic[T]):
         return items
 
 
+class _Wait(NamedTuple):
+    due_s: float
+    until: str  # what may end it before; "": nothing does
+
+
 class Patience:
     """Which nodes are masked for which groups, and which tasks rest, until when. Times are of trio's clock."""
 
     def __init__(self) -> None:
-        self._masks: dict[Group, dict[str, float]] = {}
-        self._rests: dict[str, float] = {}
+        self._masks: dict[Group, dict[str, _Wait]] = {}
+        self._rests: dict[str, _Wait] = {}
         self._tries: dict[str, int] = {}
 
-    def refused_by_node(self, task_id: str, group: Group, node_id: str, now_s: float) -> bool:
+    def refused_by_node(self, task_id: str, group: Group, node_id: str, now_s: float, until: str = "") -> bool:
         """Mask a node for a group; True when this was one refusal too many, and the task rests."""
-        self._masks.setdefault(group, {})[node_id] = now_s + MASK_S
+        self._masks.setdefault(group, {})[node_id] = _Wait(now_s + MASK_S, until)
         self._tries[task_id] = self._tries.get(task_id, 0) + 1
         if self._tries[task_id] < TRIES_MAX:
             return False
-        self.refused_everywhere(task_id, now_s)
+        self.refused_everywhere(task_id, now_s, until)
         return True
 
-    def refused_everywhere(self, task_id: str, now_s: float) -> None:
+    def refused_everywhere(self, task_id: str, now_s: float, until: str = "") -> None:
         """Let a task rest."""
         self._tries.pop(task_id, None)
-        self._rests[task_id] = now_s + MASK_S
+        self._rests[task_id] = _Wait(now_s + MASK_S, until)
 
     def forget(self, task_id: str) -> None:
         """The task was placed or is gone."""
@@ -136,16 +142,23 @@ class Patience:
 
     def expire(self, now_s: float) -> bool:
         """End what is due; True when something was, so that trying again makes sense."""
+        return self._keep(lambda wait: wait.due_s > now_s)
+
+    def end(self, until: str) -> bool:
+        """End what waits for this; True when something did."""
+        return self._keep(lambda wait: wait.until != until)
+
+    def next_due_s(self) -> float | None:
+        """When the next mask or rest ends."""
+        masks = (wait.due_s for nodes in self._masks.values() for wait in nodes.values())
+        return min((*(wait.due_s for wait in self._rests.values()), *masks), default=None)
+
+    def _keep(self, holds: Callable[[_Wait], bool]) -> bool:
         n_before = len(self._rests) + sum(map(len, self._masks.values()))
-        self._rests = {task_id: until_s for task_id, until_s in self._rests.items() if until_s > now_s}
+        self._rests = {task_id: wait for task_id, wait in self._rests.items() if holds(wait)}
         masks = {
-            group: {node_id: until_s for node_id, until_s in nodes.items() if until_s > now_s}
+            group: {node_id: wait for node_id, wait in nodes.items() if holds(wait)}
             for group, nodes in self._masks.items()
         }
         self._masks = {group: nodes for group, nodes in masks.items() if nodes}
         return len(self._rests) + sum(map(len, self._masks.values())) < n_before
-
-    def next_due_s(self) -> float | None:
-        """When the next mask or rest ends."""
-        masks = (until_s for nodes in self._masks.values() for until_s in nodes.values())
-        return min((*self._rests.values(), *masks), default=None)
