@@ -44,7 +44,7 @@ from beeyard.agent.image import executor_for
 from beeyard.agent.insist import insist
 from beeyard.agent.local_state import TaskRecord
 from beeyard.agent.surroundings import Surroundings
-from beeyard.core.errors import DiskError, ExecutorError, HostError
+from beeyard.core.errors import AddressTaken, DiskError, ExecutorError, HostError
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import TaskStatus
 from beeyard.core.states import TaskState
@@ -198,7 +198,9 @@ class TaskLife:
                 await self._change()
             await self._around.steps.starting(self._assigned, controller)
         except HostError as error:
-            return self._ended(TaskState.REJECTED, message=self._status.message, err=str(error))
+            end = self._ended(TaskState.REJECTED, message=self._status.message, err=str(error))
+            taken = error.conflicts if isinstance(error, AddressTaken) else ()
+            return msgspec.structs.replace(end, conflicts=taken)
         try:
             await self._start(controller)
         except HostError as error:

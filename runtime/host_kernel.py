@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -23,6 +23,35 @@ class Netlink(Protocol):
 
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         """Send one Ethernet frame from an interface in a namespace (gratuitous ARP, unsolicited NA)."""
+
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        """Send Ethernet frames from an interface of the host's own namespace and give the first frame that answers.
+
+        Only frames that come in are looked at, never what this host sends, and of these only those with the Ethernet type
+        of a frame that is sent; of IPv6 only neighbour solicitations and advertisements. Many may ask at once, cheaply.
+        Cancellation: at any time; nothing is left open.
+
+        Args:
+            is_answer: pure, quick, and it never raises; it is shown every such frame that comes in, whoever it is meant for.
+            wait_s: how long to wait in all.
+            times: how often the frames are sent, evenly over `wait_s`.
+            groups: multicast MAC addresses that the interface must take meanwhile, for IPv6.
+
+        Returns:
+            The whole frame, or None when nothing answered.
+
+        Raises:
+            OSError: ENODEV there is no such interface; ENETDOWN it is down, or went down meanwhile.
+        """
 
     def netns_fd(
         self, netns: str, *, settings: Mapping[str, str] = {}, frames: bool = False

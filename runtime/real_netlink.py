@@ -27,11 +27,12 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import trio
 
 from beeyard.runtime.real_netlink_socket import NetlinkSocket
+from beeyard.runtime.real_questions import Questions
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -46,6 +47,7 @@ class RealNetlink:
         self._own: NetlinkSocket | None = None
         self._entered: dict[str, list[_Session]] = {}  # open `netns_fd` contexts, by namespace
         self._closer = _Closer()
+        self._questions = Questions(self._closer.close)
 
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:
         """See `Netlink.request`."""
@@ -78,6 +80,20 @@ class RealNetlink:
             assert session.packets is not None
             session.packets.sendto(frame, (interface, 0))
 
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        """See `Netlink.ask`."""
+        await trio.lowlevel.checkpoint()
+        return await self._questions.ask(interface, frames, is_answer, wait_s=wait_s, times=times, groups=groups)
+
     @contextlib.asynccontextmanager
     async def netns_fd(
         self, netns: str, *, settings: Mapping[str, str] = {}, frames: bool = False
@@ -97,6 +113,7 @@ class RealNetlink:
     def close(self) -> None:
         """Give everything back. Contexts must have ended."""
         assert not self._entered, "a namespace is still in use"
+        assert not self._questions.n_ears, "somebody still waits for an answer"
         if self._own is not None:
             self._own.close()
             self._own = None

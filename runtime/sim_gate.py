@@ -6,7 +6,7 @@ Each call waits while the machine is paused, and fails once the daemon has crash
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
@@ -51,6 +51,18 @@ class _NoKernel:
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, "this simulated machine has no kernel")
 
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        raise OSError(errno.EOPNOTSUPP, "this simulated machine has no kernel")
+
     def netns_fd(
         self, netns: str, *, settings: Mapping[str, str] = {}, frames: bool = False
     ) -> AbstractAsyncContextManager[int]:
@@ -76,6 +88,23 @@ class GatedNetlink:
         """See `Netlink.send_frame`."""
         await self._enter()
         await self._kernel.send_frame(netns, interface, frame)
+
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        """See `Netlink.ask`."""
+        await self._enter()
+        try:
+            return await self._kernel.ask(interface, frames, is_answer, wait_s=wait_s, times=times, groups=groups)
+        finally:
+            await self._enter()
 
     @asynccontextmanager
     async def netns_fd(

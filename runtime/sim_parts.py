@@ -67,6 +67,7 @@ class _WatchedKernel:
         self._parts = parts
         self._kernel = parts.kernel
         self.send_frame = self._kernel.send_frame
+        self.ask = self._kernel.ask
         self.netns_fd = self._kernel.netns_fd
 
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:

@@ -74,20 +74,23 @@ async def the_manager_finds_a_place(tour: Tour, licence: DoorHook, volume: DoorH
 async def the_node_runs_it(tour: Tour, machine: str, task: Task) -> None:
     address = address_of(task)
 
-    # 8. Dispatched: the agent of that node is told all that it needs to know.
+    # 8. Dispatched: the agent of that node is told, and says what it is doing.
     preparing = await tour.feed.next(Task)
-    assert tour.assigned(task.id).grants == task.grants
+    assert (preparing.id, preparing.status.state) == (task.id, TaskState.PREPARING)
 
-    # 9. Admitted and prepared: it checks room and addresses itself (ACCEPTED), then makes namespaces, cgroup and shim.
-    assert preparing.status.state == TaskState.PREPARING
+    # 9. Admitted and prepared: it checks room and addresses itself (ACCEPTED), asks the LAN whether anybody else has the
+    #    address, then makes namespaces, cgroup and shim.
     assert tour.states_on_the_node(task.id) == ["ACCEPTED", "PREPARING"]
+    asked = [sent.frame for sent in tour.parts(machine).kernel.frames if sent.netns == ""]
+    assert [ipaddress.ip_address(frame[38:42]) for frame in asked] == [address.ip]
 
     # 10. The interface: created in the task's own namespace with exactly that address, announced to the LAN; then READY.
     await tour.feed.until(TaskState.STARTING)
+    assert tour.assigned(task.id).grants == task.grants
     assert tour.states_on_the_node(task.id)[2:] == ["READY", "STARTING"]
     (link,) = tour.links(machine, task.id)
     assert (link.name, link.kind, link.up, link.addresses[0]) == ("eth0", "macvlan", True, address)
-    frames = [sent.frame for sent in tour.parts(machine).kernel.frames if sent.interface == "eth0"]
+    frames = [sent.frame for sent in tour.parts(machine).kernel.frames if sent.netns]
     assert frames[:2] == announcement(address.ip, bytes.fromhex(link.mac.replace(":", "")))
 
     # 11. Run: the command is started, once, on that machine alone.

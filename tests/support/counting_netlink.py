@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import trio
 
@@ -48,6 +48,19 @@ class CountingNetlink:
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         self._count()
         await self._inner.send_frame(netns, interface, frame)
+
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        self._count()
+        return await self._inner.ask(interface, frames, is_answer, wait_s=wait_s, times=times, groups=groups)
 
     @contextlib.asynccontextmanager
     async def netns_fd(

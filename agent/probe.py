@@ -1,0 +1,37 @@
+"""The step that asks the LAN, before anything of a task exists, whether its addresses are really free."""
+
+from __future__ import annotations
+
+from beeyard.agent.steps import Step
+from beeyard.core.errors import AddressTaken
+from beeyard.core.grant import AddressGrant
+from beeyard.core.wire import AssignedTask
+from beeyard.netdrivers import probe
+from beeyard.runtime.host import NO_ADDITIONS, Additions, Netlink
+
+
+class ProbeStep(Step):
+    """Refuses a task whose address a machine outside the cluster has. It never trips over links of its own host."""
+
+    def __init__(self, netlink: Netlink, wait_s: float) -> None:
+        """`wait_s`: how long the LAN is listened to; 0: never."""
+        self._netlink = netlink
+        self._wait_s = wait_s
+
+    async def before(self, task: AssignedTask) -> Additions:
+        """See `Step.before`. Raises AddressTaken."""
+        if self._wait_s <= 0:
+            return NO_ADDITIONS
+        grants = [g for g in task.grants if isinstance(g, AddressGrant) and _is_on_lan(g)]
+        wanted = [(grant.parent, address) for grant in grants for address in grant.addresses]
+        if wanted and (taken := await probe.conflicts(self._netlink, wanted, self._wait_s)):
+            raise AddressTaken(taken)
+        return NO_ADDITIONS
+
+
+def _is_on_lan(grant: AddressGrant) -> bool:
+    """Whether neighbours ask for the address itself: those of ipvlan in its routed modes live behind the host's own."""
+    return not (grant.driver == "ipvlan" and grant.mode in ("l3", "l3s"))
+
+
+__all__ = ["ProbeStep"]

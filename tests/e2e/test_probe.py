@@ -1,0 +1,93 @@
+"""Duplicate address detection on the real kernel: the promises that the fake kernel keeps too, and what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+
+import pytest
+import trio
+
+from beeyard.netdrivers import probe
+from beeyard.runtime.real_netlink import RealNetlink
+from tests.support.ask_conformance import CASES
+from tests.support.netns import Lan, inside, ip
+
+pytestmark = pytest.mark.netns
+
+
+class RealWorld:
+    """One host on a LAN; the test itself is in the host's namespace."""
+
+    def __init__(self, lan: Lan, host: str) -> None:
+        self.netlink = RealNetlink()
+        self.create_netns = lan.create_netns
+        self.frames_seen = lan.frames_seen
+        self._lan = lan
+        self._host = os.path.basename(host)
+        self.own_mac = self._mac(self._host)
+
+    @staticmethod
+    def _mac(name: str) -> str:
+        return ip(f"-n {name} -o link show eth0").split("link/ether ")[1].split()[0]
+
+    def set_parent_up(self, up: bool) -> None:
+        ip(f"-n {self._host} link set eth0 {'up' if up else 'down'}")
+
+    def foreigner(self, *addresses: str) -> str:
+        name = os.path.basename(self._lan.add_host(99))
+        for address in addresses:
+            ip(f"-n {name} addr add {address} dev eth0{' nodad' if ':' in address else ''}")
+        return self._mac(name)
+
+    def shout(self, frame: bytes) -> None:
+        with inside(self._lan.netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+            sender.sendto(frame, ("br0", 0))
+
+
+@contextlib.contextmanager
+def real_world():
+    with contextlib.closing(Lan()) as lan:
+        host = lan.add_host(2)
+        with inside(host):
+            world = RealWorld(lan, host)
+            with contextlib.closing(world.netlink):
+                yield world
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_asking_on_the_real_kernel(case):
+    """See the case's own docstring."""
+    with real_world() as world:
+        await case(world)
+
+
+async def test_many_questions_share_one_socket_and_leave_nothing():
+    """100 at once hold two descriptors; afterwards descriptors and threads are back where they were."""
+    with real_world() as world:
+        n_fds, n_threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                wanted = [("eth0", f"10.9.0.{100 + number}/24"), ("eth0", f"fd00:9::{number:x}/64")]
+                nursery.start_soon(probe.conflicts, world.netlink, wanted, 0.5)
+            await trio.sleep(0.2)
+            # The two sockets, and the netlink socket of the daemon's own.
+            assert len(os.listdir("/proc/self/fd")) <= n_fds + 3
+        world.netlink.close()
+        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (n_fds, n_threads)
+
+
+async def test_a_parent_that_goes_down_meanwhile_ends_the_question():
+    """Whoever waits is not left waiting, and the next who asks gets a fresh socket."""
+    with real_world() as world:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(probe.conflicts, world.netlink, [("eth0", "10.9.0.64/24")], 60.0)
+                await trio.sleep(0.1)
+                world.set_parent_up(False)
+        world.set_parent_up(True)
+        mac = world.foreigner("10.9.0.64/24")
+        (found,) = await probe.conflicts(world.netlink, [("eth0", "10.9.0.64/24")], 1.0)
+        assert found[0].mac == mac
