@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 import beeyard
-from beeyard.core.errors import HostError
+from beeyard.core.errors import HostError, NodeHookError
 from beeyard.core.model import NodeDescription, Platform, Resources
 from beeyard.netdrivers.driver import host_links
 from beeyard.runtime.host import Host
@@ -20,6 +20,7 @@ class Describer:
         self._host = host
         self._node_name = node_name
         self._last = NodeDescription()
+        self._hook_fault = ""
 
     async def describe(self) -> NodeDescription:
         """The host as it is now."""
@@ -39,8 +40,22 @@ class Describer:
             images=tuple(image for executor in host.executors for image in executor.images),
             link_kinds=link_kinds,
             links=links,
+            hooks=await self._hooks(),
         )
         return self._last
+
+    async def _hooks(self) -> tuple[str, ...]:
+        """Names of the node hooks. What is wrong with one is said once, here too: tasks are refused because of it."""
+        fault = ""
+        try:
+            return await self._host.node_hooks.names()
+        except NodeHookError as error:
+            fault = str(error)
+            if fault != self._hook_fault:
+                log.error("every task on this node is refused until this is put right", reason=fault)
+            return self._last.hooks
+        finally:
+            self._hook_fault = fault
 
 
 __all__ = ["Describer"]

@@ -104,6 +104,11 @@ class IdentityKeeper:
         assert self._identity is not None
         return self._identity
 
+    @property
+    def node_id(self) -> str:
+        """This node's id, "" as long as it has none."""
+        return self._identity.node_id if self._identity is not None else ""
+
     async def load(self, token: JoinToken | None) -> bool:
         """Read the identity from disk. False when there is none that can still be used.
 

@@ -73,8 +73,8 @@ async def _always_running() -> None:
 class FakeTask:
     """One task with its shim."""
 
-    def __init__(self, tasks: FakeTasks, task: AssignedTask, pid: int) -> None:
-        self.task = task
+    def __init__(self, tasks: FakeTasks, task: AssignedTask, pid: int, additions: Additions = NO_ADDITIONS) -> None:
+        self.task, self.additions = task, additions
         self.behaviour = tasks.script(task)
         self.own_netns = HOST_NETWORK_ID not in task.spec.network_ids
         self.netns = tasks.kernel.create_netns() if self.own_netns else ""
@@ -196,10 +196,10 @@ class FakeTasks:
         self.by_id: dict[str, FakeTask] = {}
         self._last_pid = 1000
 
-    def add(self, task: AssignedTask) -> FakeTask:
+    def add(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> FakeTask:
         """A new prepared task."""
         self._last_pid += 2
-        made = self.by_id[task.id] = FakeTask(self, task, self._last_pid)
+        made = self.by_id[task.id] = FakeTask(self, task, self._last_pid, additions)
         return made
 
     @property
@@ -219,9 +219,9 @@ class FakeTasks:
 class FakeController:
     """A `Controller` on a `FakeTask`."""
 
-    def __init__(self, executor: FakeExecutor, task: AssignedTask) -> None:
+    def __init__(self, executor: FakeExecutor, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> None:
         self._executor = executor
-        self._task = task
+        self._task, self._additions = task, additions
         self._removed = False
         self._lapsed = self._fake is not None and self._fake.lapsed
 
@@ -272,7 +272,7 @@ class FakeController:
             await trio.sleep(self._executor.tasks.script(self._task).prepare_s)
             self._executor.assert_alive("prepare")
         if self._fake is None:
-            self._executor.tasks.add(self._task)
+            self._executor.tasks.add(self._task, self._additions)
 
     async def start(self) -> None:
         await self._enter("start")
@@ -394,7 +394,7 @@ class FakeExecutor:
     async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         await trio.lowlevel.checkpoint()
         self.assert_alive("create")
-        return FakeController(self, task)
+        return FakeController(self, task, additions)
 
 
 __all__ = ["Behaviour", "FakeController", "FakeExecutor", "FakeTask", "FakeTasks", "NamespaceKernel", "Script"]

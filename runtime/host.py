@@ -18,7 +18,17 @@ import trio
 
 from beeyard.core.states import Role
 from beeyard.runtime.host_kernel import Netlink
-from beeyard.runtime.host_tasks import NO_ADDITIONS, Additions, Controller, Executor, ExitStatus, Mount
+from beeyard.runtime.host_tasks import (
+    NO_ADDITIONS,
+    Additions,
+    Controller,
+    Executor,
+    ExitStatus,
+    HookAnswer,
+    Mount,
+    NodeHooks,
+    SeenPath,
+)
 from beeyard.runtime.netlink_format import RequestRefused
 
 # --- network ---------------------------------------------------------------------------------------------------------
@@ -99,6 +109,7 @@ class Net(Protocol):
 
         Raises:
             PeerError: cannot connect, or the certificate is not acceptable; the sentence names the address.
+            NoSuchSocket: the same of a unix socket that does not exist.
         """
 
 
@@ -124,8 +135,11 @@ class Pki(Protocol):
         organization: str,
         now_s: float,
         valid_s: float,
+        names: Sequence[str] = (),
     ) -> bytes:
-        """A node's certificate: CN = node id, OU = role, O = cluster id; back-dated by an hour.
+        """A certificate: CN = node id (or a client's name), OU = role, O = cluster id; back-dated by an hour.
+
+        With `names`, host names and addresses, it is a server's whom clients call by one of these.
 
         Raises:
             RemoteProtocolError: the request is not a valid CSR.
@@ -225,6 +239,9 @@ class Host(Protocol):
     @property
     def executors(self) -> Sequence[Executor]: ...
 
+    @property
+    def node_hooks(self) -> NodeHooks: ...
+
     def wall_now_s(self) -> float:
         """Seconds since the epoch by this machine's clock, which may be wrong or jump."""
 
@@ -259,13 +276,16 @@ __all__ = [
     "Executor",
     "ExitStatus",
     "Files",
+    "HookAnswer",
     "Host",
     "Listener",
     "Mount",
     "Net",
     "Netlink",
+    "NodeHooks",
     "PeerCertificate",
     "Pki",
     "Record",
     "RequestRefused",
+    "SeenPath",
 ]

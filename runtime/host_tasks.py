@@ -36,6 +36,9 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 NO_ADDITIONS = Additions()
 
+# 256 KiB: a thousand variables of 250 bytes; what a hook adds is for one task.
+HOOK_ANSWER_BYTES_MAX = 256 << 10
+
 
 class Controller(Protocol):
     """One task on this host, alive in a process of its own that outlives the agent.
@@ -117,4 +120,57 @@ class Executor(Protocol):
         """A controller in phase "new"; touches nothing yet. `additions`: what this node adds to what the spec asks for."""
 
 
-__all__ = ["NO_ADDITIONS", "Additions", "Controller", "Executor", "ExitStatus", "Mount"]
+class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one call of a node hook."""
+
+    exit_code: int  # 0..255; 128 + n when signal n killed it; of no meaning when it was late
+    stdout: bytes = b""  # at most HOOK_ANSWER_BYTES_MAX
+    stderr: str = ""  # its end, for a person
+    late: bool = False  # it did not end in time: it was killed, with every process that it had started
+    too_long: bool = False  # it said more on its standard output than is kept
+    output_path: str = ""  # where a person finds the output; "" where it could not be kept
+
+
+class SeenPath(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at a path of this host."""
+
+    path: str  # absolute, without symbolic links
+    kind: str  # "directory", "file", "device" or "other"
+
+
+class NodeHooks(Protocol):
+    """Programs of this node's operator that are called for each task; see `agent.node_hooks`."""
+
+    async def names(self) -> tuple[str, ...]:
+        """The hooks that are here now, in the order in which they are called. No process is started.
+
+        Raises:
+            NodeHookError: one is not safe to call, or the directory cannot be read; then none may be called.
+        """
+
+    async def run(self, name: str, moment: str, task_id: str, document: bytes, *, timeout_s: float) -> HookAnswer:
+        """Call one hook with a document on its standard input, and keep its output.
+
+        Cancellation: on return, however it comes, no process of this call is left. The same holds soon after the agent
+        itself was killed.
+
+        Raises:
+            NodeHookError: it cannot be called; it is not there any more, or not safe.
+        """
+
+    async def look(self, path: str) -> SeenPath | None:
+        """What is at an absolute path, symbolic links resolved; None: nothing."""
+
+
+__all__ = [
+    "HOOK_ANSWER_BYTES_MAX",
+    "NO_ADDITIONS",
+    "Additions",
+    "Controller",
+    "Executor",
+    "ExitStatus",
+    "HookAnswer",
+    "Mount",
+    "NodeHooks",
+    "SeenPath",
+]

@@ -11,12 +11,18 @@ from collections.abc import Sequence
 
 import trio
 
-from beeyard.runtime.host import Database, Executor, Files, Net, Netlink, Pki
+from beeyard.runtime.host import Database, Executor, Files, Net, Netlink, NodeHooks, Pki
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_files import RealFiles
+from beeyard.runtime.real_hooks import RealHooks
 from beeyard.runtime.real_net import RealNet
 from beeyard.runtime.sqlite_database import SqliteDatabase
+
+
+def no_hooks() -> NodeHooks:
+    """The hooks of a host that runs no tasks."""
+    return RealHooks("", "", python_path=())
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,6 +36,7 @@ class RealHost:
     files: Files
     netlink: Netlink
     executors: Sequence[Executor]
+    node_hooks: NodeHooks = dataclasses.field(default_factory=no_hooks)
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""
@@ -60,6 +67,7 @@ class RealHost:
 def host(
     *,
     executors: Sequence[Executor] = (),
+    node_hooks: NodeHooks | None = None,
     rng: random.Random | None = None,
     netlink: Netlink | None = None,
     hostname: str = "",
@@ -68,6 +76,7 @@ def host(
 
     Args:
         executors: what runs tasks here, in order of preference; an agent's entry point makes them.
+        node_hooks: None: there are none.
         rng: None: the operating system's own randomness, good enough for secrets.
         netlink: None: this machine's kernel.
         hostname: "": the machine's own.
@@ -80,6 +89,7 @@ def host(
         files=RealFiles(),
         netlink=netlink or _kernel(),
         executors=tuple(executors),
+        node_hooks=node_hooks or no_hooks(),
     )
 
 

@@ -26,10 +26,11 @@ from typing import Self, TextIO
 import trio
 
 from beeyard.core.errors import HostError
-from beeyard.runtime.host import Connection, Database, Executor, Host, Netlink
+from beeyard.runtime.host import Connection, Database, Executor, Host, Netlink, NodeHooks
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
 from beeyard.runtime.sim_gate import GatedExecutor, GatedNetlink, MachineParts, NoParts
+from beeyard.runtime.sim_hooks import GatedHooks, SimHooks
 from beeyard.runtime.sim_life import Life, PauseSwitch
 from beeyard.runtime.sim_net import SimNet
 from beeyard.runtime.sim_network import NetMachine, Network
@@ -55,6 +56,7 @@ class SimMachine:
         self.rng = world.generator(name)
         self.disk = SimDisk(world.generator(f"{name}/disk"))
         self.net = NetMachine(name, ip)
+        self.hooks = SimHooks(self.switch.running)
         self.parts: MachineParts = NoParts()
         self._clock_offset_s = 0.0
         self._clock_rate = 1.0
@@ -85,6 +87,7 @@ class SimHost:
     files: SimFiles
     netlink: Netlink
     executors: Sequence[Executor]
+    node_hooks: NodeHooks
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""
@@ -312,6 +315,7 @@ class SimWorld:
             files=SimFiles(machine.disk, life),
             netlink=GatedNetlink(life, machine.parts.netlink()),
             executors=tuple(GatedExecutor(life, executor) for executor in executors),
+            node_hooks=GatedHooks(life, machine.hooks),
         )
 
     def _note_handler_error(self, name: str, error: BaseException) -> None:

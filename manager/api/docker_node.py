@@ -86,7 +86,12 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
                 "EngineVersion": description.engine_version,
                 **compact(Labels=description.engine_labels),
                 "Plugins": [
-                    {"Type": "Network", "Name": name} for name in sorted({*NETWORK_PLUGINS, *description.link_kinds})
+                    {"Type": kind, "Name": name}
+                    for kind, names in (
+                        ("Network", {*NETWORK_PLUGINS, *description.link_kinds}),
+                        ("NodeHook", description.hooks),
+                    )
+                    for name in sorted(names)
                 ],
             },
             "TLSInfo": show_tls_info(cluster),

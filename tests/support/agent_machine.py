@@ -12,13 +12,15 @@ import trio
 
 from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
+from beeyard.agent.hook_policy import HookPolicy
 from beeyard.agent.identity import Identity
 from beeyard.core.errors import ClusterError
 from beeyard.core.states import Role
 from beeyard.runtime.fake_executor import Behaviour, FakeExecutor, FakeTasks
 from beeyard.runtime.fake_kernel import FakeKernel
-from beeyard.runtime.host import Database, Executor, Files, Netlink, Pki
+from beeyard.runtime.host import Database, Executor, Files, Netlink, NodeHooks, Pki
 from beeyard.runtime.sim_disk import SimDisk, SimFiles
+from beeyard.runtime.sim_hooks import GatedHooks, SimHooks
 from beeyard.runtime.sim_life import Life, PauseSwitch
 from beeyard.runtime.sim_pki import SimPki
 from tests.support.scripted_manager import MANAGER, ScriptedNet
@@ -38,6 +40,7 @@ class MachineHost:
     files: Files
     netlink: Netlink
     executors: Sequence[Executor]
+    node_hooks: NodeHooks
     life: Life
     size: tuple[int, int]
 
@@ -79,6 +82,8 @@ class Machine:
         self.tasks = FakeTasks(
             self.kernel, script=lambda task: self.behaviour.get(task.id, Behaviour()), running=self.switch.running
         )
+        self.hooks = SimHooks(self.switch.running)
+        self.hook_policy = HookPolicy()
         self.pki = SimPki(self.rng)
         self.authority = self.pki.new_authority("cluster1", EPOCH_S)
         self.net = ScriptedNet()
@@ -125,7 +130,7 @@ class Machine:
 
     def config(self, *, managers: tuple[str, ...] = (MANAGER,), token: str = "") -> AgentConfig:
         """Settings of its agent."""
-        return AgentConfig(state_dir=STATE_DIR, managers=managers, join_token=token)
+        return AgentConfig(state_dir=STATE_DIR, managers=managers, join_token=token, hooks=self.hook_policy)
 
     def host(self) -> MachineHost:
         """A new life."""
@@ -139,6 +144,7 @@ class Machine:
             files=SimFiles(self.disk, life),
             netlink=self.kernel,
             executors=(executor,),
+            node_hooks=GatedHooks(life, self.hooks),
             life=life,
             size=self.size,
         )
