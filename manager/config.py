@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from beeyard.core.host_ports import PORT_FIRST, PORT_LAST
 from beeyard.runtime.settings import reloadable
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,10 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "tcp://0.0.0.0:2377"  # where agents connect
     api_socket: str = "unix:///run/beeyard/docker.sock"
     api_group: str = "beeyard"  # may use the API besides root
+    # The API over TLS for clients elsewhere, "tcp://0.0.0.0:2376"; "": not served. Names and addresses by which they may call
+    # this manager, besides its hostname and the addresses that are configured here.
+    api_listen: str = ""
+    api_names: tuple[str, ...] = ()
     # What agents are told to connect to, "tcp://10.0.0.7:2377"; "": the address that is listened on.
     advertise: str = ""
     node_name: str = ""  # of the node on this manager's own host; "": its hostname
@@ -41,6 +47,10 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # `commitDebounceGap`, `maxLatency`. The first change after a quiet time does not wait.
     debounce_gap_s: Seconds = 0.05
     debounce_max_s: Seconds = 1.0
+    # Where ports of nodes are chosen from for tasks that do not care for the number. Outside the range from which kernels
+    # choose ports for connections (32768-60999) the two never meet. Source: SwarmKit `dynamicPortStart`, `dynamicPortEnd`.
+    host_port_first: Port = PORT_FIRST
+    host_port_last: Port = PORT_LAST
     ipam: IpamConfig = IpamConfig()
 
     @property

@@ -9,15 +9,19 @@ import structlog
 import trio
 
 from beeyard.core.address_pool import PoolUsage
+from beeyard.core.errors import InvalidSpec
+from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Task
 from beeyard.core.states import Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
+from beeyard.manager.api.remote import serve_remote
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.dispatch import Dispatcher
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.port import port_hook
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
 from beeyard.manager.planner import Planner
@@ -40,9 +44,14 @@ async def run(
     agents and users are let in last.
 
     Raises:
+        InvalidSpec: the range of ports is empty.
         DiskError: the store cannot be opened.
         HostError: an address cannot be bound.
     """
+    if config.host_port_last < config.host_port_first:
+        raise InvalidSpec(
+            "host_port_last", f"{config.host_port_last} is below host_port_first, {config.host_port_first}"
+        )
     store = await Store.open(host, config.store_path)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -50,7 +59,12 @@ async def run(
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger()
         planner = Planner(store, ledger)
-        hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), *more_hooks)
+        ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
+        hooks = (
+            address_hook(ledger, planner.index.pool_for, host.new_id),
+            port_hook(ports, host.new_id),
+            *more_hooks,
+        )
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
         await nursery.start(lifecycle.run)
@@ -67,7 +81,10 @@ async def run(
             ledger,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
-        log.info("manager runs", agents=address, api=api)
+        remote_api = ""
+        if config.api_listen:
+            remote_api = await nursery.start(partial(serve_remote, host, store, status, config))
+        log.info("manager runs", agents=address, api=api, remote_api=remote_api or "off")
         task_status.started(status)
 
 

@@ -16,6 +16,7 @@ import trio
 import trio.testing
 
 from beeyard.core.grant import AddressGrant
+from beeyard.core.host_ports import PORT_FIRST, PORT_LAST, PortBook
 from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
@@ -23,6 +24,7 @@ from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.port import port_hook
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
 from beeyard.manager.planner import Planner
@@ -75,6 +77,7 @@ class ManagerWorld:
         self.ledger = ledger
         self.lifecycle = lifecycle
         self.orchestrator: ReplicatedOrchestrator
+        self.ports: PortBook
         self.script: Script = obedient
         self.mass_failure = ""
         self.contact_s: dict[str, float] = {}
@@ -144,7 +147,7 @@ class ManagerWorld:
         """No address twice, and the book holds exactly what live tasks hold."""
         addresses = self.addresses()
         assert len(addresses) == len(set(addresses)), "an address is held twice"
-        self.check_books_of(self.ledger.grants())
+        self.check_books_of([*self.ledger.grants(), *self.ports.grants()])
 
     def check_books_of(self, held: Sequence[str]) -> None:
         """These grants, and no others, are what live tasks hold."""
@@ -181,6 +184,7 @@ async def manager_world(
     script: Script = obedient,
     mass_failure: str = "",
     index: PlacementIndex | None = None,
+    port_range: tuple[int, int] = (PORT_FIRST, PORT_LAST),
 ) -> AsyncIterator[ManagerWorld]:
     """A manager that runs inside the context, on a database that may have had earlier lives."""
     memory_host = MemoryHost(database or MemoryDatabase())
@@ -190,9 +194,11 @@ async def manager_world(
     planner = Planner(store, ledger)
     planner.index = index or planner.index
     config = ManagerConfig()
-    hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), *hooks)
+    ports = PortBook(planner.index.ports, *port_range)
+    hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), port_hook(ports, host.new_id), *hooks)
     lifecycle = Lifecycle(host, store, planner, hooks, config)
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
+    world.ports = ports
     world.script = script
     world.mass_failure = mass_failure
     world.orchestrator = ReplicatedOrchestrator(host, store, lambda: world.mass_failure, partial(begins_new, hooks))
