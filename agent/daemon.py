@@ -16,6 +16,8 @@ from beeyard.agent.describe import Describer
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
+from beeyard.agent.node_hooks import NodeHookStep
+from beeyard.agent.probe import ProbeStep
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
@@ -56,7 +58,8 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     contact = Contact()
     reporter = Reporter(config.coalesce_s)
     state = LocalState(host.files, config.state_dir)
-    around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(_steps()))
+    steps = Steps(_steps(host, config, identity))
+    around = Surroundings(host, state, reporter, Admission(host.resources), contact, steps)
     describer = Describer(host, config.node_name)
     equipment = Equipment(host, config, identity, contact, reporter, describer)
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
@@ -80,9 +83,13 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     raise end
 
 
-def _steps() -> tuple[Step, ...]:
+def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper) -> tuple[Step, ...]:
     """What this node does for each task besides running it, in this order."""
-    return ()
+    node_name = config.node_name or host.hostname
+    return (
+        ProbeStep(host.netlink, config.probe_s),
+        NodeHookStep(host, config.hooks, config.state_dir, node_name=node_name, node_id=lambda: identity.node_id),
+    )
 
 
 async def _join(equipment: Equipment, managers: ManagerList, token: JoinToken) -> ClusterError | None:
