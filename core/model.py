@@ -326,6 +326,15 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="network"
     enable_ipv6: bool = False
 
 
+class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A certificate with which the API may be used from elsewhere."""
+
+    name: str
+    serial: str  # hexadecimal
+    created_at_s: float
+    not_after_s: float
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"):
     """The one record of the cluster itself, with its secrets. Its file is readable by the manager alone."""
 
@@ -343,6 +352,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"
     heartbeat_s: float = 5.0
     task_history_limit: int = 5
     certificate_valid_s: float = 90 * 86400.0
+    clients: tuple[ClientCertificate, ...] = ()  # whoever is not here is refused
 
 
 StoredObject = Cluster | Node | Network | Service | Task | PoolLease | AddressLease

@@ -63,10 +63,11 @@ class Availability(enum.StrEnum):
 
 
 class Role(enum.StrEnum):
-    """What a node may do in the cluster; also the OU of its certificate."""
+    """What the holder of a certificate may do in the cluster: its OU. A node is a worker or a manager."""
 
     WORKER = "worker"
     MANAGER = "manager"
+    CLIENT = "client"  # use the API from elsewhere; never a node's
 
 
 _S = TaskState

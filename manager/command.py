@@ -22,10 +22,11 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
     for name, scheme, kind, form in (
         ("listen", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
         ("advertise", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
+        ("api_listen", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
         ("api_socket", "unix://", UnixAddress, "an absolute path"),
     ):
         value: str = getattr(config, name)
-        if not value and name == "advertise":
+        if not value and name in ("advertise", "api_listen"):
             continue
         try:
             parsed = parse_address(with_scheme(value, scheme))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import ipaddress
+from collections.abc import Sequence
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -75,6 +77,7 @@ class RealPki:
         organization: str,
         now_s: float,
         valid_s: float,
+        names: Sequence[str] = (),
     ) -> bytes:
         """See `Pki.sign`."""
         public_key = _requested_key(csr_pem)
@@ -91,11 +94,8 @@ class RealPki:
             .not_valid_after(_utc(now_s + valid_s))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-                critical=False,
-            )
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(node_id)]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(_purposes(role)), critical=False)
+            .add_extension(x509.SubjectAlternativeName(_alternative_names(names or [node_id])), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
                 critical=False,
@@ -135,6 +135,22 @@ def peer_certificate(certificate: x509.Certificate) -> PeerCertificate:
         serial=f"{certificate.serial_number:x}",
         not_after_s=certificate.not_valid_after_utc.timestamp(),
     )
+
+
+def _purposes(role: Role) -> list[x509.ObjectIdentifier]:
+    """Both ends of a connection for a node; a client never answers."""
+    server = [] if role is Role.CLIENT else [ExtendedKeyUsageOID.SERVER_AUTH]
+    return [*server, ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+def _alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for name in names:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name.partition("%")[0])))
+        except ValueError:
+            found.append(x509.DNSName(name))
+    return found
 
 
 def _attribute(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.states import Role
@@ -50,6 +51,7 @@ class SimPki:
         organization: str,
         now_s: float,
         valid_s: float,
+        names: Sequence[str] = (),
     ) -> bytes:
         """See `Pki.sign`."""
         request = _read("CERTIFICATE REQUEST", csr_pem)
@@ -66,6 +68,7 @@ class SimPki:
             issuer=self.digest(authority[0]),
             not_before_s=repr(now_s - BACKDATED_S),
             not_after_s=repr(now_s + valid_s),
+            names=" ".join(names),
         )
 
     def inspect(self, certificate_pem: bytes) -> PeerCertificate:

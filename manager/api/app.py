@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Router
 
 from beeyard import __version__
 from beeyard.core.errors import ClusterError, NotLeader, OutOfSequence, RequestError
-from beeyard.manager.api import distribution, networks, nodes, services, swarm, system, tasks
+from beeyard.manager.api import client_certificates, distribution, networks, nodes, services, swarm, system, tasks
 from beeyard.manager.api.call import Reply, error_reply
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.http_server import HttpLimits, HttpServer, Receive, Scope, Send
@@ -71,7 +71,7 @@ class App:
     """The API as an ASGI application."""
 
     def __init__(self, context: Context) -> None:
-        resources = (system, swarm, nodes, networks, services, tasks, distribution)
+        resources = (system, swarm, nodes, networks, services, tasks, distribution, client_certificates)
         # By the path's first segment, so that a request is matched against a few patterns and not against all.
         table: dict[str, list[BaseRoute]] = {}
         for resource in resources:
@@ -83,7 +83,8 @@ class App:
         reply = await self._reply(scope, receive, send)
         if scope["method"] not in ("GET", "HEAD"):
             peer = scope["extensions"].get("beeyard.peer", {})
-            log.info("api", method=scope["method"], path=scope["path"], status=reply.status, uid=peer.get("uid"))
+            who = {"client": peer["certificate"].node_id, "remote": peer["remote"]} if peer.get("certificate") else {}
+            log.info("api", method=scope["method"], path=scope["path"], status=reply.status, uid=peer.get("uid"), **who)
         headers = [*_HEADERS, *reply.headers]
         if reply.body:
             headers.append((b"content-type", reply.content_type.encode()))

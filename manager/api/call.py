@@ -71,6 +71,12 @@ class Call:
         if scope["query_string"]:
             self.query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it comes from another machine, by TLS, and not through the unix socket."""
+        peer = self._scope.get("extensions", {}).get("beeyard.peer", {})
+        return peer.get("certificate") is not None
+
     def path(self, name: str) -> str:
         """A parameter of the route."""
         value: str = self._scope["path_params"][name]

@@ -241,8 +241,14 @@ def _scope(request: h11.Request, connection: Connection) -> Scope:
         "headers": list(request.headers),
         "client": None,
         "server": None,
-        # Who asks, for the log: the user id is the kernel's word on a unix socket.
-        "extensions": {"beeyard.peer": {"remote": connection.remote, "uid": connection.peer_uid}},
+        # Who asks: the user id is the kernel's word on a unix socket, the certificate was verified.
+        "extensions": {
+            "beeyard.peer": {
+                "remote": connection.remote,
+                "uid": connection.peer_uid,
+                "certificate": connection.peer,
+            }
+        },
     }
 
 
