@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from beeyard.core.states import TaskState
-from beeyard.core.wire import AssignedTask
 from beeyard.runtime.fake_executor import Behaviour, FakeTask
 from tests.support.agent_machine import STATE_DIR, Machine
 from tests.support.agent_tasks import a_grant, an_assigned
@@ -223,7 +222,7 @@ async def test_a_full_disk_rejects_a_task_and_harms_no_other(machine, autojump_c
 
 
 async def test_a_defect_met_at_one_task_ends_that_task_alone(machine, autojump_clock):
-    def broken(task: AssignedTask) -> FakeTask:
+    def broken(*_: object) -> FakeTask:
         raise ZeroDivisionError("a defect")
 
     async with machine.agent() as nursery:
