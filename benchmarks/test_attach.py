@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import trio
 
-from beeyard.netdrivers import attach, codec, detach
+from beeyard.netdrivers import attach, codec, codec_route, detach
 from beeyard.runtime.real_netlink import RealNetlink
 from tests.support.grants import a_grant
 from tests.support.netns import Lan, inside, ip
@@ -190,8 +190,8 @@ def _configuration(i: int) -> list[bytes]:
         codec.add_address(7, ipaddress.ip_address(f"10.9.0.{20 + i}"), 24),
         codec.add_address(7, ipaddress.ip_address(f"fd00:9::{20 + i:x}"), 64),
         codec.set_link_up(7),
-        codec.add_default_route(7, ipaddress.ip_address("10.9.0.1"), 1024),
-        codec.add_default_route(7, ipaddress.ip_address("fd00:9::1"), 1024),
+        codec_route.add_default_route(7, ipaddress.ip_address("10.9.0.1"), 1024),
+        codec_route.add_default_route(7, ipaddress.ip_address("fd00:9::1"), 1024),
     ]
 
 

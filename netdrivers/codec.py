@@ -21,6 +21,9 @@ _NO_OWN_ADDRESSES = nl.attribute(
     nl.IFLA_AF_SPEC,
     nl.attribute(nl.AF_INET6, nl.attribute(nl.IFLA_INET6_ADDR_GEN_MODE, bytes([nl.IN6_ADDR_GEN_MODE_NONE]))),
 )
+_MACVLAN_MODE_NAMES = {number: name for name, number in nl.MACVLAN_MODES.items()}
+_IPVLAN_MODE_NAMES = {number: name for name, number in nl.IPVLAN_MODES.items()}
+_KINDS_WITH_DATA = ("macvlan", "ipvlan", "vlan")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -35,10 +38,13 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool
     mtu: int
     mac: str
-    kind: str  # "macvlan", "veth", …; "" for a physical device
+    kind: str  # "macvlan", "vlan", "veth", …; "" for a physical device
     parent: int  # index of the link it sits on; 0: none
     parent_elsewhere: bool  # whether `parent` counts in another namespace
     master: int  # index of the bridge or bond it belongs to; 0: none
+    mode: str = ""  # of a macvlan or ipvlan link, by its name
+    vlan_id: int = 0  # of a VLAN sub-interface
+    group: int = 0  # what its maker sorted it under
 
 
 class AddressInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +87,37 @@ def create_macvlan(
     The index is what makes "eth0" work on every kernel: without one, kernels before 6.15 look for the new name in the
     *parent's* namespace too and refuse a name that the host uses itself.
     """
-    attributes = nl.text(nl.IFLA_IFNAME, name) + nl.u32(nl.IFLA_LINK, parent) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd)
-    if mac:
-        attributes += nl.attribute(nl.IFLA_ADDRESS, nl.mac_bytes(mac))
-    if mtu:
-        attributes += nl.u32(nl.IFLA_MTU, mtu)
+    attributes = _new_link(name, parent, mac, mtu) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd)
     attributes += _kind("macvlan", nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES[mode]))
     return _link(nl.RTM_NEWLINK, _CREATE, index, 0, 0, attributes)
+
+
+def create_ipvlan(
+    *, name: str, index: int, parent: int, netns_fd: int, mode: str, flag: str = "", mtu: int = 0
+) -> bytes:
+    """Create an ipvlan link on a parent, in the same way. It has the parent's MAC address, whatever is asked.
+
+    Mode and flag belong to the parent: the kernel gives them to every ipvlan link that sits on it already.
+    Source: ipvlan_link_new in drivers/net/ipvlan/ipvlan_main.c.
+    """
+    data = nl.u16(nl.IFLA_IPVLAN_MODE, nl.IPVLAN_MODES[mode])
+    data += nl.u16(nl.IFLA_IPVLAN_FLAGS, nl.IPVLAN_FLAGS[flag or "bridge"])
+    attributes = _new_link(name, parent, "", mtu) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd) + _kind("ipvlan", data)
+    return _link(nl.RTM_NEWLINK, _CREATE, index, 0, 0, attributes)
+
+
+def create_vlan(*, name: str, parent: int, vlan_id: int, group: int) -> bytes:
+    """Create a VLAN sub-interface (802.1Q) beside its parent, down. The group marks it from its first moment on."""
+    attributes = _new_link(name, parent, "", 0) + nl.u32(nl.IFLA_GROUP, group)
+    attributes += _kind("vlan", nl.u16(nl.IFLA_VLAN_ID, vlan_id))
+    return _link(nl.RTM_NEWLINK, _CREATE, 0, 0, 0, attributes)
+
+
+def create_host_side(*, name: str, parent: int, group: int) -> bytes:
+    """Create a macvlan link in bridge mode beside its parent, down, that neither asks nor answers by ARP."""
+    attributes = _new_link(name, parent, "", 0) + nl.u32(nl.IFLA_GROUP, group)
+    attributes += _kind("macvlan", nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["bridge"]))
+    return _link(nl.RTM_NEWLINK, _CREATE, 0, nl.IFF_NOARP, nl.IFF_NOARP, attributes)
 
 
 def doomed_macvlan(parent: int) -> bytes:
@@ -116,8 +146,18 @@ def set_link_up(index: int, *, up: bool = True) -> bytes:
     return _link(nl.RTM_SETLINK, _ACK, index, nl.IFF_UP if up else 0, nl.IFF_UP, b"")
 
 
+def describe_link(index: int, words: str) -> bytes:
+    """Tell people what a link is for: its alias, which `ip link` shows."""
+    return _link(nl.RTM_SETLINK, _ACK, index, 0, 0, nl.attribute(nl.IFLA_IFALIAS, words.encode()))
+
+
+def set_mtu(index: int, mtu: int) -> bytes:
+    """Change how large a packet a link carries."""
+    return _link(nl.RTM_SETLINK, _ACK, index, 0, 0, nl.u32(nl.IFLA_MTU, mtu))
+
+
 def delete_link(index: int) -> bytes:
-    """Delete a link. It takes about 20 ms, so this is for undoing a single failure and never for ordinary clean-up."""
+    """Delete a link. It takes about 20 ms, so never for each task: for undoing a failure, and when the last user is gone."""
     return _link(nl.RTM_DELLINK, _ACK, index, 0, 0, b"")
 
 
@@ -134,15 +174,6 @@ def add_address(index: int, ip: Address, prefix_length: int) -> bytes:
 def dump_addresses() -> bytes:
     """Every address of the namespace, both families."""
     return nl.message(nl.RTM_GETADDR, _DUMP, nl.ADDRESS_BODY.pack(nl.AF_UNSPEC, 0, 0, 0, 0))
-
-
-def add_default_route(index: int, gateway: Address, metric: int) -> bytes:
-    """Send everything without a better route through the gateway. The smaller metric wins among several."""
-    body = nl.ROUTE_BODY.pack(
-        _family(gateway), 0, 0, 0, nl.RT_TABLE_MAIN, nl.RTPROT_STATIC, nl.RT_SCOPE_UNIVERSE, nl.RTN_UNICAST, 0
-    )
-    via = nl.attribute(nl.RTA_GATEWAY, gateway.packed) + nl.u32(nl.RTA_OIF, index)
-    return nl.message(nl.RTM_NEWROUTE, _CREATE, body + via + nl.u32(nl.RTA_PRIORITY, metric))
 
 
 def read_links(replies: Iterable[bytes]) -> list[LinkInfo]:
@@ -167,6 +198,8 @@ def _read_link(payload: bytes) -> LinkInfo:
     mac = found.get(nl.IFLA_ADDRESS, b"")
     parent = nl.as_u32(found[nl.IFLA_LINK]) if nl.IFLA_LINK in found else 0
     elsewhere = nl.IFLA_LINK_NETNSID in found
+    kind = nl.as_text(info.get(nl.IFLA_INFO_KIND, b""))
+    data = nl.attributes(info.get(nl.IFLA_INFO_DATA, b"")) if kind in _KINDS_WITH_DATA else {}
     return LinkInfo(
         index=index,
         name=nl.as_text(found.get(nl.IFLA_IFNAME, b"")),
@@ -175,12 +208,23 @@ def _read_link(payload: bytes) -> LinkInfo:
         loopback=bool(flags & nl.IFF_LOOPBACK),
         mtu=nl.as_u32(found[nl.IFLA_MTU]) if nl.IFLA_MTU in found else 0,
         mac=nl.as_mac(mac) if len(mac) == 6 else "",
-        kind=nl.as_text(info.get(nl.IFLA_INFO_KIND, b"")),
+        kind=kind,
         # Some devices name themselves as their own parent.
         parent=parent if parent != index or elsewhere else 0,
         parent_elsewhere=elsewhere,
         master=nl.as_u32(found[nl.IFLA_MASTER]) if nl.IFLA_MASTER in found else 0,
+        mode=_read_mode(kind, data),
+        vlan_id=nl.as_u16(data[nl.IFLA_VLAN_ID]) if kind == "vlan" and nl.IFLA_VLAN_ID in data else 0,
+        group=nl.as_u32(found[nl.IFLA_GROUP]) if nl.IFLA_GROUP in found else 0,
     )
+
+
+def _read_mode(kind: str, data: dict[int, bytes]) -> str:
+    if kind == "macvlan" and nl.IFLA_MACVLAN_MODE in data:
+        return _MACVLAN_MODE_NAMES.get(nl.as_u32(data[nl.IFLA_MACVLAN_MODE]), "")
+    if kind == "ipvlan" and nl.IFLA_IPVLAN_MODE in data:
+        return _IPVLAN_MODE_NAMES.get(nl.as_u16(data[nl.IFLA_IPVLAN_MODE]), "")
+    return ""
 
 
 def _read_address(payload: bytes) -> AddressInfo:
@@ -194,6 +238,13 @@ def _read_address(payload: bytes) -> AddressInfo:
 def _link(kind: int, flags: int, index: int, link_flags: int, change: int, attributes: bytes) -> bytes:
     body = nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, link_flags, change)
     return nl.message(kind, flags, body + attributes)
+
+
+def _new_link(name: str, parent: int, mac: str, mtu: int) -> bytes:
+    attributes = nl.text(nl.IFLA_IFNAME, name) + nl.u32(nl.IFLA_LINK, parent)
+    if mac:
+        attributes += nl.attribute(nl.IFLA_ADDRESS, nl.mac_bytes(mac))
+    return attributes + nl.u32(nl.IFLA_MTU, mtu) if mtu else attributes
 
 
 def _address(kind: int, flags: int, index: int, ip: Address, prefix_length: int, attributes: bytes) -> bytes:

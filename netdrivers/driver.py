@@ -5,7 +5,9 @@ Theory of operation
 *Attach* creates the link straight in the task's namespace, deaf to the world until its last step takes it up: no address
 answers on the LAN unless the whole attachment worked. Whatever fails after the creation deletes the link again, also
 under cancellation. The order is: the namespace is told not to listen to router advertisements (they would bring
-addresses that nobody granted); the link; its addresses; up; default routes; announcement.
+addresses that nobody granted); the link; its addresses; up; default routes; announcement. What the kinds and modes of
+links have of their own is in `netdrivers.kind`: where the host routes (ipvlan l3, l3s) the default route leads to the link
+itself and nothing is announced.
 
 *Detach* makes every link of the namespace deaf and takes its addresses away, see `runtime.silence`.
 
@@ -23,9 +25,8 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
-from beeyard.netdrivers import codec, refusal
+from beeyard.netdrivers import codec, codec_route, kind, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.inventory import host_links
 from beeyard.runtime import silence
@@ -41,8 +42,6 @@ _INDEX_BASE = 0x40000000
 _METRIC_BASE = 1024
 # A router advertisement on the LAN would add addresses and routes of its own. The default is what new links start with.
 _SETTINGS = {"ipv6/conf/default/accept_ra": "0"}
-# Modes that may share a parent and that detach can leave again; passthru takes the parent for itself.
-_MODES = ("bridge", "private", "vepa")
 
 
 class AttachedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +70,7 @@ async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: s
     Raises:
         NetlinkError: names the interface and says what to do.
     """
-    _check(grant, interface)
+    kind.check(grant, interface)
     try:
         async with netlink.netns_fd(netns, settings=_SETTINGS, frames=True) as netns_fd:
             parent = await _usable_parent(netlink, grant)
@@ -103,22 +102,6 @@ async def detach(netlink: Netlink, netns: str) -> None:
         raise refusal.of_namespace(error, netns, "links") from error
 
 
-def _check(grant: AddressGrant, interface: str) -> None:
-    """Refuse what no kernel could do, before anything is touched."""
-    if grant.driver != "macvlan":
-        advice = f"network driver {grant.driver} is not available on this host; use macvlan"
-        raise NetlinkError(errno.EOPNOTSUPP, "attach", interface, advice)
-    if grant.mode not in _MODES:
-        advice = f"macvlan mode {grant.mode} is not available; use one of {', '.join(_MODES)}"
-        raise NetlinkError(errno.EINVAL, "attach", interface, advice)
-    if grant.mac:
-        try:
-            mac_bytes(grant.mac)
-        except ValueError:
-            advice = f"{grant.mac} is not a MAC address; give six bytes such as 02:42:0a:4d:00:40"
-            raise NetlinkError(errno.EINVAL, "attach", interface, advice) from None
-
-
 async def _usable_parent(netlink: Netlink, grant: AddressGrant) -> codec.LinkInfo:
     """The parent as it is now.
 
@@ -132,7 +115,18 @@ async def _usable_parent(netlink: Netlink, grant: AddressGrant) -> codec.LinkInf
         raise refusal.parent_down(grant)
     if grant.mtu > parent.mtu:
         raise refusal.mtu_too_large(grant, parent.mtu)
+    if kind.is_passthru(grant):
+        await _check_passthru(netlink, grant, parent)
     return parent
+
+
+async def _check_passthru(netlink: Netlink, grant: AddressGrant, parent: codec.LinkInfo) -> None:
+    """The link will take the parent's packets and MAC address: refuse what would cut the host off, or rename it."""
+    if grant.mac and grant.mac.lower() != parent.mac:
+        raise refusal.mac_of_passthru(grant, parent)
+    for own in codec.read_addresses(await netlink.request(codec.dump_addresses())):
+        if own.index == parent.index and not own.ip.is_link_local:
+            raise refusal.host_would_be_cut_off(grant, str(own))
 
 
 async def _check_addresses(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> None:
@@ -145,15 +139,7 @@ async def _check_addresses(netlink: Netlink, netns: str, grant: AddressGrant, in
 
 async def _create(netlink: Netlink, netns_fd: int, grant: AddressGrant, interface: str, parent: codec.LinkInfo) -> int:
     index = _INDEX_BASE | zlib.crc32(interface.encode()) & 0xFFFFFF
-    request = codec.create_macvlan(
-        name=interface,
-        index=index,
-        parent=parent.index,
-        netns_fd=netns_fd,
-        mode=grant.mode,
-        mac=grant.mac,
-        mtu=grant.mtu,
-    )
+    request = kind.creation(grant, name=interface, index=index, parent=parent.index, netns_fd=netns_fd)
     try:
         await netlink.request(request)
     except OSError as error:
@@ -174,21 +160,38 @@ async def _configure(
     for text, address in zip(grant.addresses, addresses, strict=True):
         steps.append(_Step(codec.add_address(index, *address), f"add address {text} to"))
     steps.append(_Step(codec.set_link_up(index), "raise"))
-    if not grant.internal:
-        metric = _METRIC_BASE + _number(interface)
-        for gateway in grant.gateways:
-            request = codec.add_default_route(index, ipaddress.ip_address(gateway), metric)
-            steps.append(_Step(request, f"route through gateway {gateway} from"))
-    mac, mtu = grant.mac.lower(), grant.mtu or parent.mtu
+    steps += _default_routes(grant, interface, index)
+    mac, mtu = parent.mac if kind.shares_mac(grant) else grant.mac.lower(), grant.mtu or parent.mtu
     if mac:
         await _run(netlink, netns, grant, interface, steps)
     else:  # the kernel has drawn one
         steps.append(_Step(codec.get_link(index=index), "describe"))
         (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
         mac = link.mac
-    for ip, _ in addresses:
-        await _announce(netlink, netns, interface, ip, mac_bytes(mac))
+    if not kind.is_routed(grant):
+        for ip, _ in addresses:
+            await _announce(netlink, netns, interface, ip, mac_bytes(mac))
     return AttachedLink(interface=interface, index=index, mac=mac, mtu=mtu, addresses=grant.addresses)
+
+
+def _default_routes(grant: AddressGrant, interface: str, index: int) -> list[_Step]:
+    """One for each family in which the link has an address; on the link itself where the host routes."""
+    if grant.internal or not grant.addresses:
+        return []
+    metric = _METRIC_BASE + _number(interface)
+    if kind.is_routed(grant):
+        versions = sorted({codec.parse_address(address)[0].version for address in grant.addresses})
+        return [
+            _Step(codec_route.add_default_route(index, None, metric, version=version), "route everything through")
+            for version in versions
+        ]
+    return [
+        _Step(
+            codec_route.add_default_route(index, ipaddress.ip_address(gateway), metric),
+            f"route through gateway {gateway} from",
+        )
+        for gateway in grant.gateways
+    ]
 
 
 async def _run(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, steps: list[_Step]) -> list[bytes]:

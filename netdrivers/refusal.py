@@ -7,10 +7,13 @@ here knows.
 from __future__ import annotations
 
 import errno
+import os
 
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers.codec import Address, LinkInfo
+
+_MTU_MIN = 68  # of every Ethernet link. Source: ETH_MIN_MTU, RFC 791.
 
 
 def of_namespace(error: OSError, netns: str, interface: str) -> NetlinkError:
@@ -47,9 +50,24 @@ def parent_down(grant: AddressGrant) -> NetlinkError:
 
 
 def mtu_too_large(grant: AddressGrant, parent_mtu: int) -> NetlinkError:
-    """A macvlan link cannot carry larger packets than its parent."""
+    """A link cannot carry larger packets than its parent (macvlan is refused by the kernel, ipvlan would lose them)."""
     advice = f"its MTU is {parent_mtu} and pool {grant.pool_name} asks for {grant.mtu}; lower one or raise the other"
     return NetlinkError(errno.EINVAL, "use parent", grant.parent, advice)
+
+
+def mac_of_passthru(grant: AddressGrant, parent: LinkInfo) -> NetlinkError:
+    """A link that has its parent for itself has the parent's MAC address."""
+    advice = f"macvlan mode passthru keeps the MAC address {parent.mac} of the parent; {grant.mac} is not possible"
+    return NetlinkError(errno.EINVAL, "use parent", grant.parent, advice)
+
+
+def host_would_be_cut_off(grant: AddressGrant, own: str) -> NetlinkError:
+    """A link that has its parent for itself receives everything that is sent to the host too."""
+    advice = (
+        f"the host has its own address {own} on it, which macvlan mode passthru would cut off; "
+        "use an interface without addresses or another mode"
+    )
+    return NetlinkError(errno.EBUSY, "use parent", grant.parent, advice)
 
 
 def address_in_use(address: str, interface: str) -> NetlinkError:
@@ -66,14 +84,17 @@ def of_creation(error: OSError, grant: AddressGrant, interface: str, parent: Lin
     elif code == errno.EEXIST:
         advice = "the task's namespace already has an interface of this name; remove it or use another name"
     elif code == errno.EBUSY:
-        return NetlinkError(code, "use parent", grant.parent, _taken(parent))
+        return NetlinkError(code, "use parent", grant.parent, _taken(grant, parent))
     elif code == errno.ENODEV:
         return of_parent(error, grant)
     elif code == errno.EINVAL and not parent.ethernet:
-        advice = "macvlan links need an Ethernet interface; give the pool another parent (-o parent=…)"
+        advice = f"{grant.driver} links need an Ethernet interface; give the pool another parent (-o parent=…)"
         return NetlinkError(code, "use parent", grant.parent, advice)
-    elif code in (errno.EINVAL, errno.ERANGE) and grant.mtu:
-        advice = f"MTU {grant.mtu} is not possible here ({_unexpected(error)}); use one from 68 to {parent.mtu}"
+    elif code in (errno.EINVAL, errno.ERANGE) and grant.mtu and grant.mtu < _MTU_MIN:
+        advice = f"MTU {grant.mtu} is not possible here ({_unexpected(error)}); use one from {_MTU_MIN} to {parent.mtu}"
+    elif code == errno.EINVAL and grant.driver == "macvlan" and error.strerror == os.strerror(errno.EINVAL):
+        # What is left of the kernel's reasons: see macvlan_common_newlink in drivers/net/macvlan.c.
+        return NetlinkError(errno.EBUSY, "use parent", grant.parent, _not_alone(grant))
     elif code == errno.EADDRNOTAVAIL:
         advice = f"{grant.mac} cannot be a link's own MAC address; use a unicast one such as 02:42:0a:4d:00:40"
     elif code == errno.EPERM:
@@ -88,6 +109,8 @@ def of_configuration(error: OSError, grant: AddressGrant, interface: str, what: 
     code = error.errno or 0
     if isinstance(error, FileNotFoundError):
         advice = "the task's network namespace is gone; the task has to start anew"
+    elif code == errno.EADDRINUSE and grant.driver == "ipvlan":
+        advice = f"another ipvlan link on {grant.parent} already has this address; give each task its own"
     elif code == errno.EADDRINUSE:
         advice = f"another link on {grant.parent} already has the MAC address {grant.mac}; use another or none"
     elif code in (errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP) and "address" in what:
@@ -115,10 +138,22 @@ def of_host(error: OSError) -> NetlinkError:
     return NetlinkError(error.errno or 0, "list the links of", "this host", _unexpected(error))
 
 
-def _taken(parent: LinkInfo) -> str:
+def _taken(grant: AddressGrant, parent: LinkInfo) -> str:
     if parent.master:
         return "it belongs to a bridge or bond; use that as the parent, or take the interface out of it"
-    return "links of another kind (ipvlan) already sit on it, which excludes macvlan; use another parent or remove them"
+    other = "macvlan" if grant.driver == "ipvlan" else "ipvlan"
+    return (
+        f"links of another kind ({other}) already sit on it, which excludes {grant.driver}; "
+        "use another parent or remove them"
+    )
+
+
+def _not_alone(grant: AddressGrant) -> str:
+    if grant.mode == "passthru":
+        return (
+            "other macvlan links already sit on it and mode passthru needs it alone; use another parent or remove them"
+        )
+    return "a macvlan link in mode passthru has it for itself; use another parent or remove that link"
 
 
 def _unexpected(error: OSError) -> str:

@@ -1,7 +1,8 @@
 """A simulated host's kernel behind the `Netlink` port: it reads and writes the same bytes as Linux does.
 
 It lives outside the daemons, so it survives their crashes as a kernel does. `FakeKernel.live_addresses` is what the LAN
-would see; simulations check with it that no address is on the LAN twice.
+would see; simulations check with it that no address is on the LAN twice. What it does with each request is in
+`runtime.fake_requests`, and the rules of Linux in `runtime.fake_links` and `runtime.fake_routes`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import NamedTuple
 import trio
 
 from beeyard.core.model import Link
-from beeyard.runtime import netlink_format as nl
-from beeyard.runtime.fake_links import Address, FakeHostLinks, FakeLink, FakeNamespace, Interface, refuse
+from beeyard.runtime import silence
+from beeyard.runtime.fake_links import FakeHostLinks, FakeLink, FakeNamespace
+from beeyard.runtime.fake_neighbours import FakeNeighbours
+from beeyard.runtime.fake_refuse import refuse
+from beeyard.runtime.fake_requests import FakeRequests
 from beeyard.runtime.host import RequestRefused
 
 _DEFAULT_LINKS = (Link(name="eth0", mtu=1500, up=True),)
-# What a task's namespace calls the host's in IFLA_LINK_NETNSID; any number would do.
-_NSID_OF_HOST = 0
 
 
 class LiveAddress(NamedTuple):
@@ -33,6 +35,8 @@ class LiveAddress(NamedTuple):
     interface: str
     address: str  # without prefix length
     mac: str
+    vlan_id: int = 0  # through which VLAN; 0: none
+    arp: bool = True  # whether it says so on the LAN when asked; else it is reached by routes alone
 
 
 class SentFrame(NamedTuple):
@@ -56,11 +60,13 @@ class FakeKernel:
         self, links: Sequence[Link] = _DEFAULT_LINKS, kinds: tuple[str, ...] = ("macvlan",), *, seed: str = ""
     ) -> None:
         self.frames: list[SentFrame] = []
+        self.neighbours = FakeNeighbours()
         self._links = FakeHostLinks(kinds, seed)
         self._host = self._links.namespaces[""]
         self._links.set_up(self._host.links[1], True)
         self._n_namespaces = itertools.count(1)
         self._fds: dict[int, FakeNamespace] = {}
+        self._requests = FakeRequests(self._links, self._fds)
         self._next_fd = itertools.count(100)
         for link in links:
             self.add_link(link)
@@ -70,28 +76,31 @@ class FakeKernel:
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:
         """See `Netlink.request`."""
         await trio.lowlevel.checkpoint()
-        namespace = self._namespace(netns)
-        replies: list[bytes] = []
-        for position, part in enumerate(nl.split(message)):
-            try:
-                handler = _HANDLERS.get(part.type)
-                if handler is None:
-                    refuse(errno.EOPNOTSUPP)
-                replies += handler(self, namespace, part)
-            except RequestRefused as error:
-                error.position = position
-                raise
-        return replies
+        return self._requests.perform(self._namespace(netns), message)
 
     async def send_frame(self, netns: str, interface: str, frame: bytes) -> None:
         """See `Netlink.send_frame`."""
         await trio.lowlevel.checkpoint()
-        link = self._namespace(netns).by_name(interface)
-        if link is None:
-            refuse(errno.ENODEV)
-        if not link.up:
-            refuse(errno.ENETDOWN)
-        self.frames.append(SentFrame(netns, interface, frame))
+        self._send(netns, interface, frame)
+
+    async def ask(
+        self,
+        interface: str,
+        frames: Sequence[bytes],
+        is_answer: Callable[[bytes], bool],
+        *,
+        wait_s: float,
+        times: int = 1,
+        groups: Sequence[bytes] = (),
+    ) -> bytes | None:
+        """See `Netlink.ask`."""
+        await trio.lowlevel.checkpoint()
+
+        def send() -> None:
+            for frame in frames:
+                self._send("", interface, frame)
+
+        return await self.neighbours.ask(send, frames, is_answer, wait_s=wait_s, times=times)
 
     @contextlib.asynccontextmanager
     async def netns_fd(
@@ -122,10 +131,19 @@ class FakeKernel:
             self._links.drop(self._links.namespaces[netns])
 
     def links_down(self, netns: str) -> None:
-        """Take every link of a task's namespace down, as its shim does; a namespace that is gone is fine."""
-        for link in self._links.namespaces[netns].links.values() if netns in self._links.namespaces else ():
-            if not link.loopback:
-                self._links.set_up(link, False)
+        """Silence every link of a task's namespace, as its shim does; a namespace that is gone is fine."""
+        if netns not in self._links.namespaces:
+            return
+        namespace, conversation = self._links.namespaces[netns], silence.conversation()
+        with contextlib.suppress(StopIteration):  # all is said
+            message = next(conversation)
+            while True:
+                try:
+                    replies = self._requests.perform(namespace, message)
+                except RequestRefused as error:
+                    message = conversation.throw(error)
+                else:
+                    message = conversation.send(replies)
 
     def add_link(self, link: Link) -> None:
         """Plug a link of the host itself in."""
@@ -159,110 +177,40 @@ class FakeKernel:
         return [link for _, link in sorted(self._namespace(netns).links.items())]
 
     def routes_of(self, netns: str) -> list[tuple[str, str, int]]:
-        """Default routes of a namespace: (interface, gateway, metric)."""
-        return [(r.link.name, str(r.gateway), r.metric) for r in self._namespace(netns).routes]
+        """Default routes of a namespace: (interface, gateway or "", metric)."""
+        routes = self._namespace(netns).way.routes
+        return [(r.link.name, str(r.gateway or ""), r.metric) for r in routes if r.is_default]
+
+    def ways_of(self, netns: str) -> list[tuple[str, str, str, str]]:
+        """Other routes of a namespace: (destination, interface, gateway or "", source or "")."""
+        routes = [route for route in self._namespace(netns).way.routes if not route.is_default]
+        return [(str(r.destination), r.link.name, str(r.gateway or ""), str(r.source or "")) for r in routes]
+
+    def neighbours_of(self, netns: str) -> list[tuple[str, str, str]]:
+        """Permanent neighbours of a namespace: (interface, address, MAC address)."""
+        namespace = self._namespace(netns)
+        known = namespace.way.neighbours.items()
+        return [(namespace.links[index].name, str(address), mac) for (index, address), mac in known]
 
     def live_addresses(self) -> list[LiveAddress]:
         """Every address of this host that answers on the LAN, in order of namespace and link."""
         return [
-            LiveAddress(path, link.name, str(address.ip), link.mac)
+            LiveAddress(path, link.name, str(address.ip), link.mac, link.vlan, link.speaks_arp)
             for path, namespace in self._links.namespaces.items()
             for link in namespace.links.values()
             if link.answers
             for address in link.addresses
         ]
 
-    # --- requests ---
+    # --- small help ---
 
-    def _new_link(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        index, found, kind, data = _read_link_request(part)
-        name = _name(found)
-        existing = namespace.find(index, name) if index or name else None
-        if existing is not None:
-            if part.flags & nl.NLM_F_EXCL:
-                refuse(errno.EEXIST)
-            return self._change_link(existing, kind, data)
-        if not part.flags & nl.NLM_F_CREATE:
-            refuse(errno.ENODEV)
-        if kind not in self._links.kinds:
-            refuse(errno.EOPNOTSUPP, "Unknown device type")
-        if kind != "macvlan":
-            refuse(errno.EINVAL)  # known, but nobody has asked this fake to create one yet
-        target = self._target(namespace, found)
-        parent = namespace.links.get(nl.as_u32(found[nl.IFLA_LINK])) if nl.IFLA_LINK in found else None
-        if parent is None:
-            refuse(errno.ENODEV if nl.IFLA_LINK in found else errno.EINVAL)
-        self._links.create_macvlan(
-            target,
-            parent,
-            name=name,
-            index=index,
-            mac=nl.as_mac(found[nl.IFLA_ADDRESS]) if nl.IFLA_ADDRESS in found else "",
-            mtu=nl.as_u32(found[nl.IFLA_MTU]) if nl.IFLA_MTU in found else 0,
-            mode=nl.as_u32(data.get(nl.IFLA_MACVLAN_MODE, nl.U32.pack(nl.MACVLAN_MODES["vepa"]))),
-            lists_senders=nl.IFLA_MACVLAN_MACADDR_MODE in data,
-        )
-        return []
-
-    def _change_link(self, link: FakeLink, kind: str, data: dict[int, bytes]) -> list[bytes]:
-        if kind != link.kind:
-            refuse(errno.EOPNOTSUPP)
-        if nl.IFLA_MACVLAN_MODE in data:
-            self._links.change_mode(link, nl.as_u32(data[nl.IFLA_MACVLAN_MODE]))
-        return []
-
-    def _set_link(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        link, found = self._existing(namespace, part)
-        _, _, _, flags, change = nl.LINK_BODY.unpack_from(part.payload)
-        if nl.IFLA_AF_SPEC in found:
-            inet6 = nl.attributes(nl.attributes(found[nl.IFLA_AF_SPEC]).get(nl.AF_INET6, b""))
-            if nl.IFLA_INET6_ADDR_GEN_MODE in inet6:
-                mode = inet6[nl.IFLA_INET6_ADDR_GEN_MODE][0]
-                self._links.make_own_addresses(link, mode != nl.IN6_ADDR_GEN_MODE_NONE)
-        if change & nl.IFF_UP:
-            self._links.set_up(link, bool(flags & nl.IFF_UP))
-        return []
-
-    def _delete_link(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        self._links.delete(self._existing(namespace, part)[0])
-        return []
-
-    def _get_link(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        if part.flags & nl.NLM_F_DUMP == nl.NLM_F_DUMP:
-            return [_describe(link) for _, link in sorted(namespace.links.items())]
-        return [_describe(self._existing(namespace, part)[0])]
-
-    def _new_address(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        self._links.add_address(*self._addressed(namespace, part))
-        return []
-
-    def _delete_address(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        self._links.delete_address(*self._addressed(namespace, part))
-        return []
-
-    def _get_address(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        links = [link for _, link in sorted(namespace.links.items())]
-        return [
-            _describe_address(link, address)
-            for version in (4, 6)
-            for link in links
-            for address in link.addresses
-            if address.version == version
-        ]
-
-    def _new_route(self, namespace: FakeNamespace, part: nl.Message) -> list[bytes]:
-        found = nl.attributes(part.payload, nl.ROUTE_BODY.size)
-        if nl.ROUTE_BODY.unpack_from(part.payload)[1] or nl.RTA_GATEWAY not in found or nl.RTA_OIF not in found:
-            refuse(errno.EINVAL)  # only default routes through a gateway are played here
-        link = namespace.links.get(nl.as_u32(found[nl.RTA_OIF]))
+    def _send(self, netns: str, interface: str, frame: bytes) -> None:
+        link = self._namespace(netns).by_name(interface)
         if link is None:
             refuse(errno.ENODEV)
-        gateway: Address = ipaddress.ip_address(found[nl.RTA_GATEWAY])
-        metric = nl.as_u32(found[nl.RTA_PRIORITY]) if nl.RTA_PRIORITY in found else 0
-        self._links.add_default_route(link, gateway, metric)
-        return []
-
-    # --- small help ---
+        if not link.up:
+            refuse(errno.ENETDOWN)
+        self.frames.append(SentFrame(netns, interface, frame))
 
     def _namespace(self, netns: str) -> FakeNamespace:
         if netns not in self._links.namespaces:
@@ -273,83 +221,3 @@ class FakeKernel:
         link = self._host.by_name(name)
         assert link is not None, f"the host has no link {name}"
         return link
-
-    def _target(self, namespace: FakeNamespace, found: dict[int, bytes]) -> FakeNamespace:
-        if nl.IFLA_NET_NS_FD not in found:
-            return namespace
-        target = self._fds.get(nl.as_u32(found[nl.IFLA_NET_NS_FD]))
-        if target is None or target.path not in self._links.namespaces:
-            refuse(errno.EBADF)
-        return target
-
-    def _existing(self, namespace: FakeNamespace, part: nl.Message) -> tuple[FakeLink, dict[int, bytes]]:
-        index, found, _, _ = _read_link_request(part)
-        link = namespace.find(index, _name(found))
-        if link is None:
-            refuse(errno.ENODEV)
-        return link, found
-
-    def _addressed(self, namespace: FakeNamespace, part: nl.Message) -> tuple[FakeLink, Interface]:
-        _, prefix_length, _, _, index = nl.ADDRESS_BODY.unpack_from(part.payload)
-        found = nl.attributes(part.payload, nl.ADDRESS_BODY.size)
-        link = namespace.links.get(index)
-        if link is None:
-            refuse(errno.ENODEV)
-        address = ipaddress.ip_address(found.get(nl.IFA_LOCAL) or found[nl.IFA_ADDRESS])
-        return link, ipaddress.ip_interface(f"{address}/{prefix_length}")
-
-
-_Handler = Callable[[FakeKernel, FakeNamespace, nl.Message], list[bytes]]
-_HANDLERS: dict[int, _Handler] = {
-    nl.RTM_NEWLINK: FakeKernel._new_link,
-    nl.RTM_SETLINK: FakeKernel._set_link,
-    nl.RTM_DELLINK: FakeKernel._delete_link,
-    nl.RTM_GETLINK: FakeKernel._get_link,
-    nl.RTM_NEWADDR: FakeKernel._new_address,
-    nl.RTM_DELADDR: FakeKernel._delete_address,
-    nl.RTM_GETADDR: FakeKernel._get_address,
-    nl.RTM_NEWROUTE: FakeKernel._new_route,
-}
-
-
-def _read_link_request(part: nl.Message) -> tuple[int, dict[int, bytes], str, dict[int, bytes]]:
-    """Index, attributes, kind and the kind's own attributes."""
-    index = nl.LINK_BODY.unpack_from(part.payload)[2]
-    found = nl.attributes(part.payload, nl.LINK_BODY.size)
-    info = nl.attributes(found.get(nl.IFLA_LINKINFO, b""))
-    return (
-        index,
-        found,
-        nl.as_text(info.get(nl.IFLA_INFO_KIND, b"")),
-        nl.attributes(info.get(nl.IFLA_INFO_DATA, b"")),
-    )
-
-
-def _name(found: dict[int, bytes]) -> str:
-    name = nl.as_text(found.get(nl.IFLA_IFNAME, b""))
-    if len(name) > 15:
-        refuse(errno.ERANGE, "Attribute failed policy validation")
-    return name
-
-
-def _describe(link: FakeLink) -> bytes:
-    arp_type = nl.ARPHRD_LOOPBACK if link.loopback else nl.ARPHRD_ETHER
-    carrier = link.up and (link.parent is None or link.parent.up)
-    flags = (nl.IFF_UP if link.up else 0) | (nl.IFF_LOWER_UP if carrier else 0)
-    flags |= nl.IFF_LOOPBACK if link.loopback else 0
-    body = nl.LINK_BODY.pack(nl.AF_UNSPEC, arp_type, link.index, flags, 0) + nl.text(nl.IFLA_IFNAME, link.name)
-    body += nl.u32(nl.IFLA_MTU, link.mtu) + nl.attribute(nl.IFLA_ADDRESS, nl.mac_bytes(link.mac))
-    if link.parent is not None:
-        body += nl.u32(nl.IFLA_LINK, link.parent.index)
-        if link.parent.namespace is not link.namespace:
-            body += nl.u32(nl.IFLA_LINK_NETNSID, _NSID_OF_HOST)
-    if link.kind:
-        data = nl.attribute(nl.IFLA_INFO_DATA, nl.u32(nl.IFLA_MACVLAN_MODE, link.mode))
-        body += nl.attribute(nl.IFLA_LINKINFO, nl.text(nl.IFLA_INFO_KIND, link.kind) + data)
-    return nl.message(nl.RTM_NEWLINK, 0, body)
-
-
-def _describe_address(link: FakeLink, address: Interface) -> bytes:
-    family = nl.AF_INET if address.version == 4 else nl.AF_INET6
-    body = nl.ADDRESS_BODY.pack(family, address.network.prefixlen, 0, 0, link.index)
-    return nl.message(nl.RTM_NEWADDR, 0, body + nl.attribute(nl.IFA_ADDRESS, address.ip.packed))

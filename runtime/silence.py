@@ -7,8 +7,12 @@ hundred tasks that stop together would hold up all of them for 1.5 s. Making the
 the same effect on the LAN and takes a fraction of a millisecond. The links themselves go with the namespace, which the
 kernel does in one batch and on its own time.
 
-A link is made deaf first, then loses its addresses, so that nothing answers from the first step on. Kinds of links that
-cannot be made deaf are set down.
+A link is made deaf first, then loses its addresses, so that nothing answers from the first step on:
+
+    macvlan            enters the mode in which it hears listed senders only
+    macvlan passthru   cannot leave its mode, and is deleted: it is the only one on its parent, which is free at once
+    ipvlan             has no way to be deaf alone; the parent delivers by address, so that one it lost is not reached
+    others             are set down
 
 The agent (`netdrivers.driver.detach`) and a task's shim (`runtime.real_silence`) have this conversation, each over its own
 socket: whoever has it sends each message that `conversation` yields and gives back the replies, or throws the refusal in.
@@ -54,11 +58,11 @@ def conversation() -> Conversation:
     """
     links = yield _ALL_LINKS
     addresses = yield _ALL_ADDRESSES
-    requests = []
+    requests: list[bytes] = []
     for link in links:
         _, _, index, flags, _ = nl.LINK_BODY.unpack_from(link, nl.HEADER.size)
         if not flags & nl.IFF_LOOPBACK:
-            requests.append(_deafen(link, index))
+            requests += _deafen(link, index)
             requests += [_delete(address) for address in addresses if _index_of(address) == index]
     while requests:
         try:
@@ -70,12 +74,23 @@ def conversation() -> Conversation:
             requests = requests[error.position + 1 :]
 
 
-def _deafen(described: bytes, index: int) -> bytes:
+def _deafen(described: bytes, index: int) -> list[bytes]:
     found = nl.attributes(described, nl.HEADER.size + nl.LINK_BODY.size)
-    kind = nl.as_text(nl.attributes(found.get(nl.IFLA_LINKINFO, b"")).get(nl.IFLA_INFO_KIND, b""))
+    info = nl.attributes(found.get(nl.IFLA_LINKINFO, b""))
+    kind = nl.as_text(info.get(nl.IFLA_INFO_KIND, b""))
+    body = nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, 0, 0)
+    if kind == "ipvlan":
+        return []
+    if kind == "macvlan" and _is_passthru(info):
+        return [nl.message(nl.RTM_DELLINK, _ACK, body)]
     if kind == "macvlan":
-        return nl.message(nl.RTM_NEWLINK, _ACK, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, 0, 0) + _DEAF)
-    return nl.message(nl.RTM_SETLINK, _ACK, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, 0, nl.IFF_UP))
+        return [nl.message(nl.RTM_NEWLINK, _ACK, body + _DEAF)]
+    return [nl.message(nl.RTM_SETLINK, _ACK, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, 0, nl.IFF_UP))]
+
+
+def _is_passthru(info: dict[int, bytes]) -> bool:
+    mode = nl.attributes(info.get(nl.IFLA_INFO_DATA, b"")).get(nl.IFLA_MACVLAN_MODE)
+    return mode is not None and nl.as_u32(mode) == nl.MACVLAN_MODES["passthru"]
 
 
 def _index_of(address: bytes) -> int:

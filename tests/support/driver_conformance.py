@@ -273,11 +273,11 @@ async def namespace_gone(world: KernelWorld) -> None:
 
 async def kind_unknown(world: KernelWorld) -> None:
     """A driver or mode that is not there is refused with what is."""
-    error = await _refused(world, a_grant(driver="ipvlan"))
+    error = await _refused(world, a_grant(driver="overlay"))
     assert error.errno == errno.EOPNOTSUPP
-    assert str(error) == "attach eth0: network driver ipvlan is not available on this host; use macvlan"
-    error = await _refused(world, a_grant(mode="passthru"))
-    assert str(error) == "attach eth0: macvlan mode passthru is not available; use one of bridge, private, vepa"
+    assert str(error) == "attach eth0: network driver overlay is not available on this host; use macvlan or ipvlan"
+    error = await _refused(world, a_grant(mode="source"))
+    assert str(error) == "attach eth0: macvlan mode source is not available; use one of bridge, private, vepa, passthru"
 
 
 async def host_links_tells_parents_and_kinds(world: KernelWorld) -> None:

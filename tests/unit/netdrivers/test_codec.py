@@ -7,9 +7,9 @@ import ipaddress
 import pytest
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
-from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from beeyard.netdrivers import codec
+from beeyard.runtime import netlink_format as nl
 
 _ACK, _NEW, _DUMP = 0x5, 0x605, 0x301
 
@@ -80,13 +80,67 @@ def test_add_address_skips_duplicate_detection_for_ipv6_alone(address, length, f
     assert message.get_attr("IFA_FLAGS") == flags
 
 
-@pytest.mark.parametrize(("gateway", "family"), [("10.9.0.1", 2), ("fd00:9::1", 10)])
-def test_add_default_route_goes_into_the_main_table(gateway, family):
-    message = _decoded(rtmsg, codec.add_default_route(7, ipaddress.ip_address(gateway), 1024))
-    assert (message["header"]["type"], message["family"], message["dst_len"]) == (24, family, 0)
-    assert (message["table"], message["type"], message["scope"]) == (254, 1, 0)
-    values = [message.get_attr(name) for name in ("RTA_GATEWAY", "RTA_OIF", "RTA_PRIORITY")]
-    assert values == [gateway, 7, 1024]
+@pytest.mark.parametrize(
+    ("mode", "flag", "numbers"), [("l2", "", (0, 0)), ("l3", "vepa", (1, 2)), ("l3s", "private", (2, 1))]
+)
+def test_create_ipvlan_says_all_that_was_asked(mode, flag, numbers):
+    data = codec.create_ipvlan(name="eth0", index=7, parent=2, netns_fd=9, mode=mode, flag=flag, mtu=1400)
+    message = _decoded(ifinfmsg, data)
+    assert (message["header"]["type"], message["header"]["flags"], message["index"]) == (16, _NEW, 7)
+    expected = {"IFNAME": "eth0", "LINK": 2, "NET_NS_FD": 9, "ADDRESS": None, "MTU": 1400}
+    assert {name: message.get_attr(f"IFLA_{name}") for name in expected} == expected
+    info = message.get_attr("IFLA_LINKINFO")
+    assert info.get_attr("IFLA_INFO_KIND") == "ipvlan"
+    # pyroute2 knows no flags of ipvlan: the second attribute in if_link.h, 16 bits as the mode.
+    assert info.get_attr("IFLA_INFO_DATA").get_attr("IFLA_IPVLAN_MODE") == numbers[0]
+    assert data.endswith(nl.u16(1, numbers[0]) + nl.u16(2, numbers[1]))
+
+
+def test_create_vlan_is_marked_by_its_group():
+    message = _decoded(ifinfmsg, codec.create_vlan(name="eth0.100", parent=2, vlan_id=100, group=3054))
+    assert (message["header"]["type"], message["header"]["flags"], message["index"]) == (16, _NEW, 0)
+    expected = {"IFNAME": "eth0.100", "LINK": 2, "GROUP": 3054}
+    assert {name: message.get_attr(f"IFLA_{name}") for name in expected} == expected
+    info = message.get_attr("IFLA_LINKINFO")
+    assert info.get_attr("IFLA_INFO_KIND") == "vlan"
+    assert info.get_attr("IFLA_INFO_DATA").get_attr("IFLA_VLAN_ID") == 100
+
+
+def test_create_host_side_speaks_no_arp():
+    message = _decoded(ifinfmsg, codec.create_host_side(name="bee-eth0", parent=2, group=3054))
+    assert (message["flags"], message["change"], message.get_attr("IFLA_GROUP")) == (0x80, 0x80, 3054)
+    info = message.get_attr("IFLA_LINKINFO")
+    assert info.get_attr("IFLA_INFO_DATA").get_attr("IFLA_MACVLAN_MODE") == "bridge"
+
+
+def test_describe_link_and_set_mtu_touch_that_alone():
+    message = _decoded(ifinfmsg, codec.describe_link(7, "of beeyard"))
+    names = [name for name, _ in message["attrs"]]
+    assert (message["header"]["type"], message["change"], names) == (19, 0, ["IFLA_IFALIAS"])
+    assert message.get_attr("IFLA_IFALIAS") == "of beeyard"
+    message = _decoded(ifinfmsg, codec.set_mtu(7, 1400))
+    names = [name for name, _ in message["attrs"]]
+    assert (message["header"]["type"], message["change"], names) == (19, 0, ["IFLA_MTU"])
+    assert message.get_attr("IFLA_MTU") == 1400
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("macvlan", [("IFLA_MACVLAN_MODE", "passthru")], ("passthru", 0)),
+        ("ipvlan", [("IFLA_IPVLAN_MODE", 1)], ("l3", 0)),
+        ("vlan", [("IFLA_VLAN_ID", 100)], ("", 100)),
+    ],
+)
+def test_read_links_reads_what_a_kind_has_of_its_own(kind, data, expected):
+    message = ifinfmsg()
+    message["index"] = 5
+    info = {"attrs": [("IFLA_INFO_KIND", kind), ("IFLA_INFO_DATA", {"attrs": data})]}
+    message["attrs"] = [("IFLA_IFNAME", "x"), ("IFLA_LINKINFO", info), ("IFLA_GROUP", 3054)]
+    message["header"]["type"] = 16
+    message.encode()
+    (link,) = codec.read_links([bytes(message.data)])
+    assert (link.kind, link.mode, link.vlan_id, link.group) == (kind, *expected, 3054)
 
 
 def test_read_links_reads_what_pyroute2_writes():

@@ -56,7 +56,7 @@ class FakeMachine:
     async def links_up(self, controller: Controller) -> list[str]:
         if controller.netns and controller.netns not in self.kernel.namespaces:
             return []
-        return [link.name for link in self.kernel.links_of(controller.netns) if link.up and not link.loopback]
+        return [link.name for link in self.kernel.links_of(controller.netns) if link.answers]
 
     async def leftovers(self) -> list[str]:
         return [*self.kernel.namespaces, *self.executor.tasks.by_id]

@@ -144,7 +144,7 @@ async def test_passthru_takes_a_parent_for_itself():
 
 async def test_send_frame_from_a_link_that_is_down_or_missing_is_refused():
     kernel, netns = await a_kernel_with_a_task()
-    kernel.links_down(netns)
+    await kernel.request(codec.set_link_up(kernel.links_of(netns)[1].index, up=False), netns)
     for interface, code in (("eth0", errno.ENETDOWN), ("eth1", errno.ENODEV)):
         with pytest.raises(OSError, match=r"down|device") as caught:
             await kernel.send_frame(netns, interface, bytes(60))
