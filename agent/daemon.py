@@ -51,7 +51,7 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     identity = IdentityKeeper(host, config.state_dir)
     is_member = await identity.load(token)
     if not is_member and token is None:
-        raise InvalidSpec("join token", "this node is not a member of a cluster yet and needs one to join (--token)")
+        raise InvalidSpec("join token", "this node is not a member of a cluster yet and needs one to join")
     managers = ManagerList(host.files, config.state_dir, config.managers)
     await managers.load()
 

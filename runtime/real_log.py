@@ -84,6 +84,10 @@ class JournalWriter:
         self._identifier = identifier
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
+    def close(self) -> None:
+        """Let go of the journal."""
+        self._socket.close()
+
     def __call__(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> str:
         level = str(event.pop("level", method))
         priority = _PRIORITIES.get(level, 6)

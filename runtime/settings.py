@@ -237,7 +237,7 @@ def _parsed(path: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(path, f"this is not TOML: {error}".replace("TOML: I", "TOML: i")) from error
+        raise SettingsError(path, f"this is not TOML: {str(error)[:1].lower()}{str(error)[1:]}") from error
 
 
 def _flatten(

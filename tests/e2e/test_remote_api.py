@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,10 @@ import msgspec
 import pytest
 
 from beeyard.agent.identity import Identity
+from beeyard.core.states import Role
 from beeyard.runtime.pki import RealPki
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import Docker
 
 pytestmark = pytest.mark.netns
 
@@ -106,15 +107,10 @@ def test_nobody_else_is_let_in(cluster: YardCluster, tmp_path: Path) -> None:
 
     pki = RealPki()
     csr, key = pki.new_request()
-    other = pki.new_authority("other", 1.8e9)
+    now_s = time.time()
+    other = pki.new_authority("other", now_s)
     stranger_pem = pki.sign(
-        other,
-        csr,
-        node_id="bob",
-        role="client",
-        organization="other",
-        now_s=1.8e9,
-        valid_s=9e8,  # type: ignore[arg-type]
+        other, csr, node_id="bob", role=Role.CLIENT, organization="other", now_s=now_s, valid_s=3600.0
     )
     stranger = written(tmp_path / "stranger", ca, stranger_pem, key)
     code, text = docker(cluster, stranger, "node", "ls")
@@ -122,13 +118,12 @@ def test_nobody_else_is_let_in(cluster: YardCluster, tmp_path: Path) -> None:
     assert "remote error: tls" in text
 
     brief = tmp_path / "brief"
-    certificate(cluster, "brief", "--out", str(brief), "--valid-days", str(0.5 / 86400))
+    certificate(cluster, "brief", "--out", str(brief), "--valid-days", "1e-8")
     code, text = docker(cluster, brief, "node", "ls")
     assert code == 1
     assert "expired certificate" in text
 
-    code, text = docker(
-        cluster, good, "--tlscacert", str(written(tmp_path / "wrong", other[0], b"", b"") / "ca.pem"), "node", "ls"
-    )
+    other_ca = written(tmp_path / "wrong", other[0], b"", b"") / "ca.pem"
+    code, text = docker(cluster, good, "--tlscacert", str(other_ca), "node", "ls")
     assert code == 1
     assert "certificate signed by unknown authority" in text
