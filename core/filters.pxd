@@ -11,11 +11,13 @@ cdef enum Verdict:
     HOST_PORT = 3
     MAX_REPLICAS = 4
     REFUSED = 5             # a hook refused the node for this task
-    POOL = 16               # + index of the network whose pools are empty, < 48
+    POOL = 16               # + index of the network whose pools are empty, < 24
+    LINK = 40               # + index of the network whose parents have links of other kinds, < 24
     STATIC = 64             # + code of a property that does not change with the tasks, 1..190
     ABSENT = 255
 
 cdef enum:
+    ALONE = 1               # the kind of link that tolerates none beside it on its parent
     BLOCK_ROWS = 256        # rows whose keys are computed at a time: 2 KiB of keys stay in the first-level cache
 
 
@@ -32,12 +34,19 @@ cdef class Ask:
     cdef const int32_t[::1] network_begin   # first column in `pools` of each network, and one past the last of all
     cdef readonly Py_ssize_t n_networks     # networks that have pools
     cdef int64_t[::1] pool_free             # by pool row: addresses free and not planned
+    cdef bint _contested                    # some parent has links of several kinds: only then the next four are read
+    cdef const int32_t[:, ::1] link_parent  # by network and pool row: row of the next but one; -1: not contested
+    cdef const int32_t[:, ::1] link_kind    # by network and pool row: the kind of link that the network makes there
+    cdef int32_t[:, ::1] use_kind           # by contested parent and row: the kind of its links; -1: several
+    cdef int32_t[:, ::1] use_count          # by contested parent and row: how many
     cdef int32_t[::1] _scratch              # one pool row for each network
 
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil
-    cdef int give_pools(self, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil
+    cdef int give_pools(self, Py_ssize_t row, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil
     cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil
+    cdef bint _link_fits(self, Py_ssize_t row, Py_ssize_t network, int32_t pool) except -1 nogil
+    cdef int _count_link(self, Py_ssize_t row, Py_ssize_t network, int32_t pool, int32_t change) except -1 nogil
 
 
 cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64_t[::1] keys) except -1 nogil

@@ -10,6 +10,7 @@ VERDICT_HOST_PORT: int
 VERDICT_MAX_REPLICAS: int
 VERDICT_REFUSED: int
 VERDICT_POOL: int
+VERDICT_LINK: int
 VERDICT_STATIC: int
 VERDICT_ABSENT: int
 
@@ -29,6 +30,10 @@ class Ask:
         pools: NDArray[np.int32],
         network_begin: NDArray[np.int32],
         pool_free: NDArray[np.int64],
+        link_parent: NDArray[np.int32],
+        link_kind: NDArray[np.int32],
+        use_kind: NDArray[np.int32],
+        use_count: NDArray[np.int32],
         scratch: NDArray[np.int32],
     ) -> None: ...
 

@@ -1,9 +1,9 @@
 """The one feasibility function: does a task fit on a node, and if not, what is the first reason?
 
 Order of the filters, SwarmKit's with the address pools last: ready, resources, (image, network driver, parent link,
-pool for the node), constraints, platform, host ports, replicas per node, free addresses, refused by a hook. What is in
-parentheses and the two behind it do not change with the tasks; `core.node_columns` works them out once for each kind of
-demand.
+pool for the node), constraints, platform, host ports, replicas per node, other tasks' links on the parent and free
+addresses, network by network, refused by a hook. What is in parentheses and the two behind it do not change with the tasks;
+`core.node_columns` works them out once for each kind of demand.
 
 Two forms of the same rule: `Ask.check` for one row says the reason; `block_keys` for 256 rows at a time says only which
 fit, free of branches so that the compiler vectorises it. The unit tests compare both with plain Python.
@@ -26,6 +26,10 @@ cdef class Ask:
         const int32_t[:, ::1] pools,
         const int32_t[::1] network_begin,
         int64_t[::1] pool_free,
+        const int32_t[:, ::1] link_parent,
+        const int32_t[:, ::1] link_kind,
+        int32_t[:, ::1] use_kind,
+        int32_t[:, ::1] use_count,
         int32_t[::1] scratch,
     ):
         """
@@ -34,6 +38,9 @@ cdef class Ask:
             max_replicas: 0 for no limit.
             pools: values below the length of `pool_free`, or -1.
             network_begin: one more element than networks with pools, rising from 0 to the width of `pools`.
+            link_parent, link_kind: (networks, pool rows, up to the last in `pools`), or empty when no parent is contested.
+                Parents are rows of the next two, or -1.
+            use_kind, use_count: (contested parents, rows).
             scratch: (networks,) overwritten.
 
         Raises:
@@ -45,6 +52,12 @@ cdef class Ask:
             raise ValueError(f"columns of {shortest} rows for a table of {size}")
         if not 0 <= n_networks <= POOL_NETWORKS_MAX or scratch.shape[0] < n_networks:
             raise ValueError(f"{n_networks} networks: at most {POOL_NETWORKS_MAX}")
+        if link_parent.shape[0] and (
+            min(link_parent.shape[0], link_kind.shape[0]) < n_networks
+            or link_parent.shape[1] != link_kind.shape[1]
+            or min(use_kind.shape[1], use_count.shape[1]) < size
+        ):
+            raise ValueError("links do not match networks, pools and rows")
         if network_begin[0] != 0 or network_begin[n_networks] > pools.shape[1]:
             raise ValueError("networks do not lie within the pool columns")
         self.cpu_nano = cpu_nano
@@ -59,6 +72,11 @@ cdef class Ask:
         self.network_begin = network_begin
         self.n_networks = n_networks
         self.pool_free = pool_free
+        self._contested = link_parent.shape[0] > 0
+        self.link_parent = link_parent
+        self.link_kind = link_kind
+        self.use_kind = use_kind
+        self.use_count = use_count
         self._scratch = scratch
 
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil:
@@ -81,44 +99,77 @@ cdef class Ask:
             network = self.try_pools(row)
             if network < self.n_networks:
                 return POOL + <int>network
+            if network > self.n_networks:
+                return LINK + <int>(network - self.n_networks - 1)
         return REFUSED if self.refused[row] else FITS
 
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil:
         """Plan one address for each network of the demand, from the first of the row's pools that has one.
 
-        All or nothing. Returns the number of networks when all got one, else the first network that did not. Two
-        networks may draw from the same pool; then it must have two addresses.
+        All or nothing. Two networks may draw from the same pool; then it must have two addresses.
+
+        Returns:
+            The number of networks when all got one. Else the first network that did not, plus 1 and the number of networks
+            when that is because each parent of its pools has links of another kind.
         """
         cdef Py_ssize_t network, column
         cdef int32_t pool
+        cdef bint some_parent
         for network in range(self.n_networks):
+            some_parent = not self._contested
             for column in range(self.network_begin[network], self.network_begin[network + 1]):
                 pool = self.pools[row, column]
-                if pool >= 0 and self.pool_free[pool] > 0:
+                if pool < 0:
+                    continue
+                if self._contested:
+                    if not self._link_fits(row, network, pool):
+                        continue
+                    some_parent = True
+                if self.pool_free[pool] > 0:
                     self.pool_free[pool] -= 1
+                    if self._contested:
+                        self._count_link(row, network, pool, 1)
                     chosen[network] = pool
                     break
             else:
-                self.give_pools(chosen, network)
-                return network
+                self.give_pools(row, chosen, network)
+                return network if some_parent else self.n_networks + 1 + network
         return self.n_networks
 
-    cdef int give_pools(self, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil:
+    cdef int give_pools(self, Py_ssize_t row, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil:
         """Undo the plans of the first `n` networks."""
         cdef Py_ssize_t network
         for network in range(n):
             self.pool_free[chosen[network]] += 1
+            if self._contested:
+                self._count_link(row, network, chosen[network], -1)
         return 0
 
     cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil:
         """What `take_pools` would return, without planning anything."""
         cdef Py_ssize_t network = self.take_pools(row, self._scratch)
         if network == self.n_networks:
-            self.give_pools(self._scratch, self.n_networks)
+            self.give_pools(row, self._scratch, self.n_networks)
         return network
 
+    cdef bint _link_fits(self, Py_ssize_t row, Py_ssize_t network, int32_t pool) except -1 nogil:
+        """Whether the network's kind of link goes with what is on the parent of its pool."""
+        cdef int32_t parent = self.link_parent[network, pool], kind = self.link_kind[network, pool]
+        if parent < 0 or self.use_count[parent, row] == 0:
+            return True
+        return kind != ALONE and self.use_kind[parent, row] == kind
 
-POOL_NETWORKS_MAX = STATIC - POOL
+    cdef int _count_link(self, Py_ssize_t row, Py_ssize_t network, int32_t pool, int32_t change) except -1 nogil:
+        """Add a link to the parent of the network's pool, or take one away."""
+        cdef int32_t parent = self.link_parent[network, pool]
+        if parent >= 0:
+            if self.use_count[parent, row] == 0:
+                self.use_kind[parent, row] = self.link_kind[network, pool]
+            self.use_count[parent, row] += change
+        return 0
+
+
+POOL_NETWORKS_MAX = LINK - POOL
 
 
 cdef extern from *:
@@ -226,5 +277,6 @@ VERDICT_HOST_PORT = HOST_PORT
 VERDICT_MAX_REPLICAS = MAX_REPLICAS
 VERDICT_REFUSED = REFUSED
 VERDICT_POOL = POOL
+VERDICT_LINK = LINK
 VERDICT_STATIC = STATIC
 VERDICT_ABSENT = ABSENT

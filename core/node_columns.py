@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import constraint
+from beeyard.core.demand import PoolColumn
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node, Platform
 from beeyard.core.network_options import vlan_of
-from beeyard.core.parent_links import KIND_ALONE, ParentLinks
+from beeyard.core.parent_links import KIND_ALONE, LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
 
 Codes = NDArray[np.uint8]
@@ -90,6 +91,11 @@ class Pool(msgspec.Struct, frozen=True):
     kind: str = "macvlan"  # of the links that the network makes on the parent
     subnets: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, column: PoolColumn, row: int) -> Pool:
+        """A pool that has got its row."""
+        return cls(column.name, column.parent, column.nodes, row, column.kind, column.subnets)
+
     def has(self, addresses: tuple[str, ...]) -> bool:
         """Whether its subnets have all of some addresses."""
         subnets = [ipaddress.ip_network(subnet) for subnet in self.subnets]
@@ -103,6 +109,10 @@ class NetworkShape(msgspec.Struct, frozen=True):
     name: str
     driver: str
     pools: tuple[Pool, ...]
+
+    def link_in(self, row: int) -> LinkUse:
+        """The link of a task that gets its address in the pool of this row."""
+        return next((pool.parent, pool.kind) for pool in self.pools if pool.row == row)
 
 
 class Fit(msgspec.Struct):

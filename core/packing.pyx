@@ -98,7 +98,7 @@ cdef Py_ssize_t _collect(
             candidate.row = <int32_t>row
             if n == limit and not _better(candidate, heap[0]):
                 continue
-            if ask.n_networks and ask.try_pools(row) < ask.n_networks:
+            if ask.n_networks and ask.try_pools(row) != ask.n_networks:
                 continue
             if n < limit:
                 _rise_worst(heap, n, candidate)
@@ -134,7 +134,7 @@ cdef Py_ssize_t _fill(
         if truncated and _better(bound, best):
             return placed
         if ask.check(table, best.row) or (
-            ask.n_networks and ask.take_pools(best.row, pools[placed]) < ask.n_networks
+            ask.n_networks and ask.take_pools(best.row, pools[placed]) != ask.n_networks
         ):
             n -= 1
             if n > 0:

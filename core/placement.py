@@ -14,8 +14,8 @@ Nothing here raises for "no room": a decision says how many tasks are left and w
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -33,14 +33,8 @@ from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
 from beeyard.core.service_tasks import ServiceTasks
 from beeyard.core.states import Availability, NodeState
+from beeyard.core.verdicts import count_reasons
 
-_VERDICTS = {
-    filters.VERDICT_NOT_READY: Reason.NOT_READY,
-    filters.VERDICT_RESOURCES: Reason.RESOURCES,
-    filters.VERDICT_HOST_PORT: Reason.HOST_PORT,
-    filters.VERDICT_MAX_REPLICAS: Reason.MAX_REPLICAS,
-    filters.VERDICT_REFUSED: Reason.REFUSED,
-}
 # Of a pool whose addresses nobody counts.
 _PLENTY = 1 << 62
 
@@ -114,11 +108,9 @@ class PlacementIndex:
         for pool in self._networks[network_id].pools if network_id in self._networks else ():
             if pool.row not in rows:
                 self._pools.remove(pool.row, network_id)
-        shape = tuple(
-            Pool(p.name, p.parent, p.nodes, row, p.kind, p.subnets) for p, row in zip(ordered, rows, strict=True)
-        )
-        for pool in ordered:
-            self._know_link((pool.parent, pool.kind))
+        for column in ordered:
+            self._know_link((column.parent, column.kind))
+        shape = tuple(Pool.of(column, row) for column, row in zip(ordered, rows, strict=True))
         network = NetworkShape(network_id, name or network_id, driver, shape)
         if network != self._networks.get(network_id):
             self._networks[network_id] = network
@@ -156,9 +148,9 @@ class PlacementIndex:
         if hold is None or hold.node_id != node_id or not hold.pools or network is None:
             return serving
         chosen = dict(zip(self._with_pools(hold.demand), hold.pools, strict=False)).get(network_id, "")
-        links = {self._pools.ids[pool.row]: (pool.parent, pool.kind) for pool in network.pools}
-        if chosen not in links or hold.demand.pins:
-            return [chosen] if chosen in links else []
+        if chosen not in serving or hold.demand.pins or len(serving) == 1:
+            return [chosen] if chosen in serving else []
+        links = {id_: network.link_in(self._pools.row(id_)) for id_ in serving}
         return [chosen, *(id_ for id_ in serving if id_ != chosen and links[id_] == links[chosen])]
 
     def hold(self, task_id: str, demand: Demand, node_id: str, *, links: Iterable[LinkUse] = ()) -> None:
@@ -309,7 +301,7 @@ class PlacementIndex:
         verdict = filters.check_row(self._table, self._ask(demand, has_addresses=has_addresses), row)
         if verdict == 0:
             return ""
-        counts = self._counts(demand, np.array([row]), np.array([verdict]))
+        counts = self._counted(demand, np.array([row]), np.array([verdict]))
         return reasons.sentence(*counts[0])
 
     def _reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
@@ -317,27 +309,10 @@ class PlacementIndex:
         verdicts = np.empty(self._table.size, dtype=np.uint8)
         fitting = filters.check_all(self._table, ask, verdicts)
         rows = np.flatnonzero((verdicts != 0) & (verdicts != filters.VERDICT_ABSENT))
-        return fitting, self._counts(demand, rows, verdicts[rows])
+        return fitting, self._counted(demand, rows, verdicts[rows])
 
-    def _counts(self, demand: Demand, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
-        """Verdicts in words, counted."""
-        fit = self._fit(demand)
-        counts: Counter[tuple[str, str]] = Counter()
-        for verdict, n_nodes in zip(*(part.tolist() for part in np.unique(verdicts, return_counts=True)), strict=True):
-            if verdict >= filters.VERDICT_STATIC:
-                counts[fit.reasons[verdict - filters.VERDICT_STATIC - 1]] += n_nodes
-            elif verdict >= filters.VERDICT_LINK:
-                for row in rows[verdicts == verdict].tolist():
-                    counts[Reason.PARENT_TAKEN, self._link_conflict(demand, verdict - filters.VERDICT_LINK, row)] += 1
-            elif verdict >= filters.VERDICT_POOL:
-                network = verdict - filters.VERDICT_POOL
-                begin, end = fit.network_begin[network : network + 2].tolist()
-                for pools, n in _distinct(fit.pools[rows[verdicts == verdict], begin:end]):
-                    names = ", ".join(self._pools.names[pool] for pool in pools if pool >= 0)
-                    counts[Reason.POOL_EXHAUSTED, names] += n
-            else:
-                counts[_VERDICTS[verdict], ""] += n_nodes
-        return reasons.in_order((reason, detail, n) for (reason, detail), n in counts.items())
+    def _counted(self, demand: Demand, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
+        return count_reasons(self._fit(demand), rows, verdicts, self._pools.names, partial(self._link_conflict, demand))
 
     def _link_conflict(self, demand: Demand, number: int, row: int) -> str:
         """What is on the parent of the first pool that would serve a row, for the demand's network of this number."""
@@ -346,8 +321,6 @@ class PlacementIndex:
         pool = next(pool for pool in network.pools if pool.row == first)
         kinds = [kind for kind in self._links.on(pool.parent, row) if kind != pool.kind or kind == KIND_ALONE]
         by = describe_kind(kinds[0], pool.kind) if kinds else "another network of the task"
-        if pool.kind == KIND_ALONE and not kinds:
-            by = "macvlan" if self._links.on(pool.parent, row) else by
         return f"{pool.parent} for network {network.name} is used by {by}"
 
     def _hold_placed(
@@ -355,21 +328,21 @@ class PlacementIndex:
     ) -> list[Placed]:
         """Make the holds of tasks whose room the kernel has taken already. Once for each task, so every step counts."""
         nodes, by_node, holds, pool_ids = self._columns.nodes, self._holds_by_node, self._holds, self._pools.ids
-        seen: dict[tuple[int, ...], Placed] = {}
-        links_of: dict[tuple[int, ...], tuple[LinkUse, ...]] = {}
+        contested = self._links.contested
+        seen: dict[tuple[int, ...], tuple[Placed, tuple[str, ...], tuple[LinkUse, ...]]] = {}
         placed = []
         for task_id, row, pool_rows in zip(task_ids, rows, pools, strict=False):
-            where = seen.get(key := (row, *pool_rows))
-            if where is None:
+            known = seen.get(key := (row, *pool_rows))
+            if known is None:
                 node = nodes[row]
                 assert node is not None
-                where = seen[key] = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
-                if (pooled := key[1:]) not in links_of:
-                    links_of[pooled] = self._links_in(demand, pooled)
-            plans = () if demand.pins else where.pool_ids
-            hold = _Hold(demand, where.node_id, True, plans, where.pool_ids, links_of[key[1:]])
-            for link in hold.links if self._links.contested else ():
-                self._links.add(*link, row)
+                where = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
+                plans = () if demand.pins else where.pool_ids
+                known = seen[key] = (where, plans, self._links_in(demand, pool_rows))
+            where, plans, links = known
+            hold = _Hold(demand, where.node_id, True, plans, where.pool_ids, links)
+            if contested:
+                self._links.add_all(links, row)
             holds[task_id] = hold
             of_node = by_node.get(where.node_id)
             if of_node is None:
@@ -383,13 +356,10 @@ class PlacementIndex:
             self.ports.take(where.node_id, demand.host_ports)
         return placed
 
-    def _links_in(self, demand: Demand, pool_rows: tuple[int, ...]) -> tuple[LinkUse, ...]:
+    def _links_in(self, demand: Demand, pool_rows: Sequence[int]) -> tuple[LinkUse, ...]:
         """The links of a task that gets its addresses in these pools."""
-        networks = [self._networks[network_id] for network_id in self._with_pools(demand)]
-        return tuple(
-            next((pool.parent, pool.kind) for pool in network.pools if pool.row == row)
-            for network, row in zip(networks, pool_rows, strict=True)
-        )
+        pairs = zip(self._with_pools(demand), pool_rows, strict=True)
+        return tuple(self._networks[network_id].link_in(row) for network_id, row in pairs)
 
     def _keep(self, task_id: str, hold: _Hold) -> None:
         self._holds[task_id] = hold
@@ -402,8 +372,7 @@ class PlacementIndex:
         self._table.hold(row, *demand.amounts)
         self._services.add(demand.service_id, row)
         self.ports.take(hold.node_id, demand.host_ports)
-        for link in hold.links:
-            self._links.add(*link, row)
+        self._links.add_all(hold.links, row)
 
     def _uncount(self, hold: _Hold, row: int) -> None:
         """Take a hold out of the table."""
@@ -425,12 +394,6 @@ def _room(node: Node) -> tuple[int, int]:
     resources = node.description.resources
     most = AMOUNT_MAX - 1
     return max(0, min(resources.cpu_nano, most)), max(0, min(resources.memory_bytes, most))
-
-
-def _distinct(rows: NDArray[np.int32]) -> list[tuple[list[int], int]]:
-    """The different rows of a table and how often each occurs."""
-    values, counts = np.unique(rows, axis=0, return_counts=True)
-    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 __all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

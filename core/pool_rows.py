@@ -34,6 +34,10 @@ class PoolRows:
         self.set_free(pool_id, free)
         return row
 
+    def row(self, pool_id: str) -> int:
+        """The row of a pool that some network uses."""
+        return self._row[pool_id]
+
     def remove(self, row: int, network_id: str) -> None:
         """A network no longer uses the pool."""
         pool_id = self.ids[row]

@@ -61,7 +61,7 @@ async def run(
         planner = Planner(store, ledger)
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
         hooks = (
-            address_hook(ledger, planner.index.pool_for, host.new_id),
+            address_hook(ledger, planner.index.pools_for, host.new_id),
             port_hook(ports, host.new_id),
             *more_hooks,
         )

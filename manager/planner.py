@@ -14,7 +14,9 @@ from typing import cast
 
 import structlog
 
+from beeyard.core.grant import AddressGrant
 from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Task
+from beeyard.core.parent_links import LinkUse, link_kind
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Blocked, Group
@@ -53,7 +55,7 @@ class Planner:
         for task in self._view.tasks.values():
             self._sort_task(task)
             if task.holds_room:
-                self.index.hold(task.id, Demand.of(task), task.node_id)
+                self.index.hold(task.id, Demand.of(task), task.node_id, links=_links_of(task))
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take over durable changes."""
@@ -105,6 +107,7 @@ class Planner:
             # Of those that ended just before the manager did, hooks were not told.
             release_grants(self.hooks, task.grants, used=True)
             self.ledger.rest(task)
+            self.ledger.set_aside(task, stored=True)
 
     def _node_changed(self, node_id: str, node: Node | None) -> None:
         if node is None:
@@ -131,6 +134,8 @@ class Planner:
                     parent=pool.parent,
                     nodes=pool.nodes,
                     free=self.ledger.free_of(pool),
+                    kind=link_kind(pool.driver, pool.mode, pool.flag),
+                    subnets=tuple(config.subnet for config in pool.ipam),
                 )
                 for pool in self.ledger.pools(network.id)
             ]
@@ -141,8 +146,10 @@ class Planner:
         if new is not None:
             self._sort_task(new)
             if new.holds_room and (old is None or not old.holds_room):
-                self.index.hold(new.id, Demand.of(new), new.node_id)
+                self.index.hold(new.id, Demand.of(new), new.node_id, links=_links_of(new))
             if new.status.state.is_terminal:
+                if old is None or not old.status.state.is_terminal:
+                    self.ledger.set_aside(new)
                 self._ended(new)
         elif old is not None:
             self._unsort_task(old)
@@ -176,6 +183,12 @@ class Planner:
             if not tasks:
                 del self.pending[_group_of(task)]
                 self.blocked.forget(_group_of(task))
+
+
+def _links_of(task: Task) -> list[LinkUse]:
+    """A placed task's links on the parents of its node."""
+    grants = [grant for grant in task.grants if isinstance(grant, AddressGrant)]
+    return [(grant.parent, link_kind(grant.driver, grant.mode, grant.flag)) for grant in grants]
 
 
 def _group_of(task: Task) -> Group:

@@ -26,13 +26,13 @@ DEADLINE_S = 30.0
 
 
 def address_hook(
-    ledger: AddressLedger, pools_for: Callable[[str, str], Sequence[str]], new_id: Callable[[], str]
+    ledger: AddressLedger, pools_for: Callable[[str, str, str], Sequence[str]], new_id: Callable[[], str]
 ) -> Hook:
     """Make the hook.
 
     Args:
         ledger: Who has which address.
-        pools_for: (network id, node id) → ids of the pools that serve the node, in order of use.
+        pools_for: (task id, network id, node id) → ids of the pools that may give the address, in order of use.
         new_id: For grants.
     """
 
@@ -52,15 +52,15 @@ def address_hook(
                 if network is None:
                     raise HookRefused(NAME, "everywhere", f"network {network_id} is gone")
                 if not any(pool.is_plugin for pool in ledger.pools(network_id)[:1]):
-                    grants.append(_reserve_one(network, node))
+                    grants.append(_reserve_one(task, network, node))
         except HookRefused:
             for grant in grants:
                 release(grant, False)
             raise
         return tuple(grants)
 
-    def _reserve_one(network: Network, node: Node) -> AddressGrant:
-        served = pools_for(network.id, node.id)
+    def _reserve_one(task: Task, network: Network, node: Node) -> AddressGrant:
+        served = pools_for(task.id, network.id, node.id)
         by_id = {pool.pool_id: pool for pool in ledger.pools(network.id)}
         reasons: list[str] = []
         for pool in (by_id[pool_id] for pool_id in served if pool_id in by_id):

@@ -6,6 +6,7 @@ that pass every filter. A node counts under the first filter that it fails.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -17,8 +18,16 @@ AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Held:
-    def __init__(self, demand: Demand, node_id: str, plans: tuple[str, ...], *, placed: bool) -> None:
-        self.demand, self.node_id, self.plans, self.placed = demand, node_id, plans, placed
+    def __init__(
+        self,
+        demand: Demand,
+        node_id: str,
+        plans: tuple[str, ...],
+        *,
+        placed: bool,
+        links: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.demand, self.node_id, self.plans, self.placed, self.links = demand, node_id, plans, placed, links
 
 
 class PlacementOracle:
@@ -44,10 +53,11 @@ class PlacementOracle:
             if not fitting:
                 break
             best = min(fitting, key=lambda n: (self.on(n, demand.service_id), self.on(n), self.tie_break[n]))
-            plans = self.pools_for(demand, best)
-            assert isinstance(plans, tuple)
-            self.holds[task_id] = Held(demand, best, plans, placed=True)
-            placed.append((best, plans))
+            pools = self.pools_for(demand, best)
+            assert isinstance(pools, list)
+            chosen, links = tuple(pool.pool_id for pool in pools), [(pool.parent, pool.kind) for pool in pools]
+            self.holds[task_id] = Held(demand, best, () if demand.pins else chosen, placed=True, links=links)
+            placed.append((best, chosen))
         return placed
 
     def on(self, node_id: str, service_id: str = "") -> int:
@@ -90,7 +100,7 @@ class PlacementOracle:
         if demand.forwards_ports and not node.description.forwards_ports:
             return "no_forwarding", ""
         for network_id in demand.network_ids:
-            refusal = self.cannot_attach(network_id, node)
+            refusal = self.cannot_attach(network_id, node, demand.pins)
             if refusal is not None:
                 return refusal
         if not all(constraint.matches([constraint.parse(text)], node) for text in demand.constraints):
@@ -102,9 +112,9 @@ class PlacementOracle:
             return "host_port", ""
         if 0 < demand.max_replicas_per_node <= self.on(node_id, demand.service_id):
             return "max_replicas", ""
-        pools = self.pools_for(demand, node_id) if need_addresses else ()
-        if isinstance(pools, str):
-            return "pool_exhausted", pools
+        pools = self.pools_for(demand, node_id) if need_addresses else []
+        if isinstance(pools, tuple):
+            return pools
         return ("refused", "") if node_id in masked else None
 
     def runs_on(self, node: Node, architecture: str, os: str) -> bool:
@@ -114,18 +124,25 @@ class PlacementOracle:
         same = AMD64.get(architecture, architecture) == AMD64.get(actual.architecture, actual.architecture)
         return (not architecture or same) and os in ("", actual.os)
 
-    def serving(self, network_id: str, node: Node) -> list[PoolColumn]:
-        """Pools whose constraints the node satisfies."""
+    def serving(self, network_id: str, node: Node, pins: tuple[str, ...]) -> list[PoolColumn]:
+        """Pools whose constraints the node satisfies, and which have the addresses that are asked for."""
         pools = self.networks[network_id][1]
+        pools = [p for p in pools if all(any(has(subnet, pin) for subnet in p.subnets) for pin in pins)]
         return [p for p in pools if constraint.matches([constraint.parse(c) for c in constraint.split(p.nodes)], node)]
 
     def parent(self, pool: PoolColumn, node: Node) -> str:
-        links = [link for link in node.description.links if link.name == pool.parent]
-        if not links:
+        """Why the agent's report rules a parent out: "missing", "vlan", or the kind of the links on it; "" when nothing."""
+        links = {link.name: link.child_kind for link in node.description.links}
+        if pool.parent in links:
+            other = links[pool.parent]
+            alone = pool.kind == "macvlan in mode passthru"
+            return other if alone or not pool.kind.startswith(other) else ""
+        base, _, number = pool.parent.partition(".")
+        if not number or base not in links:
             return "missing"
-        return "taken" if links[0].child_kind == "ipvlan" else ""
+        return "" if "vlan" in node.description.link_kinds else "vlan"
 
-    def cannot_attach(self, network_id: str, node: Node) -> tuple[str, str] | None:
+    def cannot_attach(self, network_id: str, node: Node, pins: tuple[str, ...]) -> tuple[str, str] | None:
         if network_id not in self.networks:
             return "unknown_network", network_id
         driver = self.networks[network_id][0]
@@ -133,30 +150,50 @@ class PlacementOracle:
             return None
         if driver not in node.description.link_kinds:
             return "driver", driver
-        pools = self.serving(network_id, node)
+        pools = self.serving(network_id, node, pins)
         if any(not self.parent(pool, node) for pool in pools):
             return None
         for pool in pools:
-            where = f"{pool.parent} for network {network_id}"
-            if self.parent(pool, node) == "missing":
+            where, fault = f"{pool.parent} for network {network_id}", self.parent(pool, node)
+            if fault == "missing":
                 return "parent_missing", where
-            return "parent_taken", f"{where} is used by ipvlan"
+            return ("driver", "vlan") if fault == "vlan" else ("parent_taken", f"{where} is used by {fault}")
+        if pins:
+            return "no_pinned_pool", f"{', '.join(pins)} in network {network_id}"
         return "no_pool", network_id
 
-    def pools_for(self, demand: Demand, node_id: str) -> tuple[str, ...] | str:
-        """A pool with a free address for each network, or the names of the empty ones."""
-        chosen: list[str] = []
+    def clash(self, pool: PoolColumn, on_parent: Sequence[str]) -> str:
+        """The first kind of link on a pool's parent that excludes the pool's; "" when they go together."""
+        alone = "macvlan in mode passthru"
+        return next((kind for kind in on_parent if kind != pool.kind or kind == alone), "")
+
+    def pools_for(self, demand: Demand, node_id: str) -> list[PoolColumn] | tuple[str, str]:
+        """A pool with a free address for each network, or why there is none."""
+        chosen: list[PoolColumn] = []
         for network_id in demand.network_ids:
             if self.networks[network_id][0] == "host":
                 continue
-            pools = [
-                p for p in self.serving(network_id, self.nodes[node_id]) if not self.parent(p, self.nodes[node_id])
-            ]
+            node = self.nodes[node_id]
+            pools = [p for p in self.serving(network_id, node, demand.pins) if not self.parent(p, node)]
+            others = [link for h in self.holds.values() if h.node_id == node_id for link in h.links]
+            links = [*others, *((pool.parent, pool.kind) for pool in chosen)]
+            on = {pool.parent: [kind for parent, kind in links if parent == pool.parent] for pool in pools}
             for pool in pools:
-                planned = sum(h.plans.count(pool.pool_id) for h in self.holds.values())
-                if self.free[pool.pool_id] - planned - chosen.count(pool.pool_id) > 0:
-                    chosen.append(pool.pool_id)
+                planned = sum(h.plans.count(pool.pool_id) for h in self.holds.values()) + chosen.count(pool)
+                free = demand.pins or self.free[pool.pool_id] - planned > 0
+                if free and not self.clash(pool, on[pool.parent]):
+                    chosen.append(pool)
                     break
             else:
-                return ", ".join(pool.name for pool in pools)
-        return tuple(chosen)
+                if not all(self.clash(pool, on[pool.parent]) for pool in pools):
+                    return "pool_exhausted", ", ".join(pool.name for pool in pools)
+                parent = pools[0].parent
+                kind = self.clash(pools[0], [kind for of, kind in others if of == parent])
+                other_driver = kind.split()[:1] != pools[0].kind.split()[:1]
+                by = (kind.split()[0] if other_driver else kind) if kind else "another network of the task"
+                return "parent_taken", f"{parent} for network {network_id} is used by {by}"
+        return chosen
+
+
+def has(subnet: str, address: str) -> bool:
+    return ipaddress.ip_address(address) in ipaddress.ip_network(subnet)

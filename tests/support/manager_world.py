@@ -195,7 +195,7 @@ async def manager_world(
     planner.index = index or planner.index
     config = ManagerConfig()
     ports = PortBook(planner.index.ports, *port_range)
-    hooks = (address_hook(ledger, planner.index.pool_for, host.new_id), port_hook(ports, host.new_id), *hooks)
+    hooks = (address_hook(ledger, planner.index.pools_for, host.new_id), port_hook(ports, host.new_id), *hooks)
     lifecycle = Lifecycle(host, store, planner, hooks, config)
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
     world.ports = ports

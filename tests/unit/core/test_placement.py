@@ -36,6 +36,7 @@ def test_demand_is_what_a_task_asks_for() -> None:
         "host_ports": (HostPort(port=80),),
         "max_replicas_per_node": 2,
         "forwards_ports": True,
+        "pins": (),
     }
     assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ links = st.sampled_from(
         (a_link("eth0"),),
         (a_link("eth0", child_kind="macvlan"),),
         (a_link("eth0", child_kind="ipvlan"), a_link("eth1")),
+        (a_link("eth0"), a_link("eth0.7", child_kind="macvlan")),
     ]
     + [(a_link("eth0"), a_link("eth1"))] * 4
 )
@@ -46,7 +48,9 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
         architecture=draw(st.sampled_from(["x86_64", "amd64", "aarch64", ""])),
         os=draw(st.sampled_from(["linux", "linux", "windows", ""])),
         images=("host",) if not draw(rarely) else ("other",),
-        link_kinds=("macvlan",) if not draw(rarely) else (),
+        link_kinds=draw(
+            st.sampled_from([("macvlan", "ipvlan", "vlan")] * 6 + [("macvlan", "ipvlan"), ("macvlan",), ()])
+        ),
         links=draw(links),
         listening=[HostPort(protocol="udp", port=58)] if draw(rarely) else [],
         forwards_ports=not draw(rarely),
@@ -81,6 +85,7 @@ demands = st.builds(
     network_ids=st.sampled_from(
         [(), (), ("lan",), ("lan",), ("host",), ("lan", "wan"), ("wan", "lan"), ("wan",), ("gone",)]
     ),
+    pins=st.sampled_from([()] * 6 + [("10.1.0.9",), ("10.2.0.9",), ("10.1.0.9", "fd00::9")]),
     host_ports=st.sampled_from(
         [(), (), (), (HostPort(port=58),), (HostPort(protocol="udp", port=58), HostPort(port=58))]
     ),
@@ -88,14 +93,38 @@ demands = st.builds(
     forwards_ports=st.sampled_from([False, False, True]),
 )
 
+KINDS = {
+    "macvlan": ["macvlan", "macvlan", "macvlan", "macvlan in mode passthru"],
+    "ipvlan": ["ipvlan in mode l2", "ipvlan in mode l2", "ipvlan in mode l3", "ipvlan in mode l3 and private"],
+}
+drivers = st.sampled_from(["macvlan", "macvlan", "ipvlan"])
+SUBNETS = ["10.1.0.0/24", "10.2.0.0/24", "fd00::/64"]
+links_held = st.lists(
+    st.tuples(st.sampled_from(["eth0", "eth1", "eth0.7"]), st.sampled_from(KINDS["macvlan"] + KINDS["ipvlan"])),
+    max_size=2,
+)
+
 pool_columns = st.builds(
     PoolColumn,
     pool_id=st.sampled_from(["p1", "p2", "p3", "p4"]),
     name=st.just(""),
-    parent=st.sampled_from(["eth0", "eth0", "eth0", "eth1"]),
+    parent=st.sampled_from(["eth0", "eth0", "eth0", "eth0", "eth1", "eth0.7"]),
+    kind=st.just(""),
+    subnets=st.sampled_from([("10.1.0.0/24",), ("10.1.0.0/24", "fd00::/64"), ("10.2.0.0/24",)]),
     nodes=st.sampled_from(["", "node.labels.rack==r1", "node.labels.rack==r2", "node.labels.rack!=r1,node.id!=n1"]),
     free=st.integers(0, 4),
 )
+
+
+@st.composite
+def network_shapes(draw: st.DrawFn) -> tuple[str, list[PoolColumn]]:
+    """A driver, and pools with kinds of links that it makes."""
+    driver = draw(drivers)
+    pools = draw(st.lists(pool_columns, max_size=4))
+    return driver, [msgspec.structs.replace(pool, kind=draw(st.sampled_from(KINDS[driver]))) for pool in pools]
+
+
+shapes = network_shapes()
 
 
 class Twins:
@@ -135,11 +164,11 @@ class Twins:
         assert counts == {(reason, detail): n for reason, detail, n in actual.reasons}
         assert bool(actual.unplaced) == actual.explanation.startswith("no suitable node")
 
-    def hold(self, demand: Demand, node_id: str) -> None:
+    def hold(self, demand: Demand, node_id: str, links: Sequence[tuple[str, str]] = ()) -> None:
         (task_id,) = self.new_ids(1)
+        self.index.hold(task_id, demand, node_id, links=links)
         self.index.hold(task_id, demand, node_id)
-        self.index.hold(task_id, demand, node_id)
-        self.oracle.holds[task_id] = Held(demand, node_id, (), placed=False)
+        self.oracle.holds[task_id] = Held(demand, node_id, (), placed=False, links=links)
 
     def drop(self, task_id: str) -> None:
         self.index.drop(task_id)
@@ -179,7 +208,7 @@ def test_any_history_is_placed_and_explained_as_by_plain_python(data: st.DataObj
     for node_id in NODE_IDS[: data.draw(st.integers(0, len(NODE_IDS)))]:
         twins.set_node(data.draw(nodes(node_id)))
     for network_id in ("lan", "wan"):
-        twins.set_network(network_id, "macvlan", data.draw(st.lists(pool_columns, max_size=4)))
+        twins.set_network(network_id, *data.draw(shapes))
     for _ in range(data.draw(st.integers(1, 8))):
         demand = data.draw(demands)
         held = list(twins.oracle.holds)
@@ -195,11 +224,9 @@ def test_any_history_is_placed_and_explained_as_by_plain_python(data: st.DataObj
         elif action == "gone":
             twins.remove_node(data.draw(st.sampled_from(NODE_IDS)))
         elif action == "network":
-            twins.set_network(
-                data.draw(st.sampled_from(["lan", "wan"])), "macvlan", data.draw(st.lists(pool_columns, max_size=4))
-            )
+            twins.set_network(data.draw(st.sampled_from(["lan", "wan"])), *data.draw(shapes))
         elif action == "hold":
-            twins.hold(demand, data.draw(st.sampled_from(NODE_IDS)))
+            twins.hold(demand, data.draw(st.sampled_from(NODE_IDS)), data.draw(links_held))
         elif held and action == "settle":
             twins.settle(data.draw(st.sampled_from(held)))
         elif held and action == "drop":

@@ -41,7 +41,7 @@ def a_ledger(*tasks: Task) -> AddressLedger:
         tables.put(task)
     ledger = AddressLedger()
     planner = Planner(View(tables), ledger)
-    planner.hooks = [address_hook(ledger, planner.index.pool_for, lambda: "g")]
+    planner.hooks = [address_hook(ledger, planner.index.pools_for, lambda: "g")]
     planner.load()
     return ledger
 
