@@ -9,7 +9,8 @@ whichever pools overlap there. Within a segment an address is, in this order of 
 * *fixed*, never handed out: gateway, auxiliary and reserved addresses of any pool of the segment, the network and broadcast
   address of each IPv4 subnet (not /31 and /32: RFC 3021), the subnet-router anycast address of each IPv6 subnet (not /127 and
   /128: RFC 6164), and the addresses that the nodes themselves have (`set_foreign`, in all segments);
-* *cooling*: released a short while ago, so that neighbours forget the old MAC before the address comes back;
+* *cooling*: released a short while ago, so that neighbours forget the old MAC before the address comes back; or *put aside*
+  for longer, because a machine outside the cluster was found to have it;
 * or free.
 
 A pool's `total` leaves out what is fixed, so total = used + cooling + free. Ranges are never walked: each segment keeps
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import heapq
 import ipaddress
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -178,9 +180,21 @@ class AddressBook:
             assert grant is not None
             space = self._space(grant.segment, family)
             if space.give_up(address) and self._cool_down_s > 0:
-                space.ready_s[address] = now_s + self._cool_down_s
-                heapq.heappush(self._cooling, (now_s + self._cool_down_s, grant.segment, family, address))
+                self._cool(grant.segment, family, address, now_s + self._cool_down_s)
             space.refresh((address,))
+
+    def set_aside(self, segment: str, address: str, until_s: float) -> None:
+        """Give an address (with or without prefix length) to nobody before a time; whoever holds it keeps it."""
+        family, number = _parse(address)
+        self._cool(segment, family, number, until_s)
+        self._space(segment, family).refresh((number,))
+
+    def _cool(self, segment: str, family: int, address: int, until_s: float) -> None:
+        """Not free before a time, nor sooner than was said before. The caller refreshes."""
+        space = self._space(segment, family)
+        if until_s > space.ready_s.get(address, -math.inf):
+            space.ready_s[address] = until_s
+            heapq.heappush(self._cooling, (until_s, segment, family, address))
 
     def usage(self, pool_id: str, now_s: float) -> PoolUsage:
         """Counts of a pool at this time, of its family with the fewest free addresses. Raises NotFound."""
@@ -245,8 +259,8 @@ class AddressBook:
         while self._cooling:
             ready_s, segment, family, address = self._cooling[0]
             space = self._spaces[segment, family]
-            true = space.ready_s.get(address) == ready_s and address not in space.held
-            if true and ready_s - now_s > TIME_ERROR_S:
+            # Invariant: of the entries of one address that are in the heap, the latest alone is true.
+            if space.ready_s.get(address) == ready_s and ready_s - now_s > TIME_ERROR_S:
                 break
             heapq.heappop(self._cooling)
             if space.ready_s.get(address) == ready_s:

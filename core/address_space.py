@@ -18,7 +18,10 @@ _FREE, _COOLING, _FIXED, _HELD = range(4)
 
 
 class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of addresses, of the family with the fewest free: total = used + cooling + free."""
+    """Counts of addresses, of the family with the fewest free: total = used + cooling + free.
+
+    Those that were put aside count as cooling.
+    """
 
     total: int
     used: int

@@ -15,6 +15,9 @@ start what waits, roll a changed spec out (`core.rollout`).
   over: it stays the slot's live task until then. So a slot gets at most one new task a restart delay, whichever phase
   fails, and at most one a second when the delay is shorter and its tasks never run.
 * Attempts are counted over the stored tasks of a slot, all but the first of the present spec version.
+* A task that was refused because a machine outside the cluster has its address counts for nothing of that: another takes its
+  place at once and with another address, whatever the restart policy, and under the delay that it was under itself. More
+  than TAKEN_MAX of them in a minute, and the slot waits its ordinary delay each time.
 
 Source: SwarmKit `manager/orchestrator/replicated`, `manager/orchestrator/restart`.
 """
@@ -34,6 +37,9 @@ STOP_TIMEOUT_S = 60.0
 # Least age at which a replacement that never ran is replaced in turn, whatever the delay: a preparation that cannot
 # succeed fails within milliseconds, each time at the cost of a placement, two fsyncs and an address that must rest.
 NEVER_RAN_S_MIN = 1.0
+
+# Somebody who answers for every address (a router that should not) would otherwise have the whole pool tried in seconds.
+TAKEN_MAX = 16
 
 # Steps of one look, so that a service of many thousands does not fill one transaction.
 STEPS_MAX = 2500
@@ -83,7 +89,8 @@ def _replace_due_s(task: Task, slot: Slot, situation: Situation) -> float:
     Source: SwarmKit queues the restart of a task that is inside its own delay (`restart.go`, the "waiter").
     """
     older = slot.tasks[: slot.tasks.index(task)]
-    if not older or situation.fault(task) is not None:
+    drawn_anew = task.status.conflicts and situation.n_taken.get(slot.number, 0) <= TAKEN_MAX
+    if not older or drawn_anew or situation.fault(task) is not None:
         return situation.now_s
     times = situation.times[task.id]
     delay_s = _restart_delay_s(task, older[-1], situation)
@@ -109,7 +116,8 @@ def _start_due_s(task: Task, slot: Slot, situation: Situation) -> float:
     """When a READY task may start, as far as can be said now."""
     older = slot.tasks[: slot.tasks.index(task)]
     created_s = situation.times[task.id].created_s
-    due_s = created_s + (_restart_delay_s(task, older[-1], situation) if older else 0.0)
+    before = next((t for t in reversed(older) if not t.status.conflicts), None)
+    due_s = created_s + (_restart_delay_s(task, before, situation) if before is not None else 0.0)
     stopping = any(t.holds_room and not is_live(t) and not _cannot_stop(t, situation) for t in older)
     return max(due_s, created_s + STOP_TIMEOUT_S) if stopping else due_s
 

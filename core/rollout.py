@@ -146,7 +146,9 @@ def _handled_s(slot: Slot, service: Service, situation: Situation) -> float | No
     """When the update was through with a slot; None when it is not, or had nothing to do there."""
     if not _is_begun(slot, service):
         return None
-    times = [situation.times[t.id] for t in slot.tasks if t.spec_version == service.spec_version]
+    # One whose address was found taken is neither handled nor failed: another comes at once.
+    new = [t for t in slot.tasks if t.spec_version == service.spec_version and not t.status.conflicts]
+    times = [situation.times[t.id] for t in new]
     seen = [t.ended_s if t.running_s is None else t.running_s for t in times]
     return min((at_s for at_s in seen if at_s is not None), default=None)
 
@@ -163,7 +165,7 @@ def _failed_too_often(
 
 
 def _is_failure(task: Task, service: Service, situation: Situation, config: UpdateConfig) -> bool:
-    if task.spec_version != service.spec_version or task.status.state not in _ENDED_BY_ITSELF:
+    if task.spec_version != service.spec_version or task.status.state not in _ENDED_BY_ITSELF or task.status.conflicts:
         return False
     times = situation.times[task.id]
     if times.running_s is None or times.ended_s is None:

@@ -44,6 +44,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     times: Mapping[str, TaskTimes]  # of every task of the service
     # While more than half of the nodes seem to be down the manager is probably the one cut off: nothing moves then.
     trust_down: bool = True
+    # By slot: how many of its tasks were refused within the last minute because a stranger has their address.
+    n_taken: Mapping[int, int] = {}
 
     def fault(self, task: Task) -> NodeFault | None:
         """Why the task's node cannot have it any more; None for a task without a node."""
@@ -137,7 +139,12 @@ def slots_of(tasks: Iterable[Task]) -> dict[int, Slot]:
 
 
 def may_restart(task: Task, slot: Slot, service: Service, situation: Situation) -> bool:
-    """Whether the restart policy of a task that has ended lets another take its place."""
+    """Whether the restart policy of a task that has ended lets another take its place.
+
+    One whose address was found taken is no attempt: it never had what it was promised.
+    """
+    if task.status.conflicts:
+        return True
     policy = task.spec.restart
     if policy.condition is RestartCondition.NONE:
         return False
@@ -145,7 +152,7 @@ def may_restart(task: Task, slot: Slot, service: Service, situation: Situation) 
         return False
     if policy.max_attempts == 0:
         return True
-    restarts = [t for t in slot.tasks if t.spec_version == service.spec_version][1:]
+    restarts = [t for t in slot.tasks if t.spec_version == service.spec_version and not t.status.conflicts][1:]
     if policy.window_s > 0:
         ended_s = situation.times[task.id].ended_s or situation.now_s
         restarts = [t for t in restarts if situation.times[t.id].created_s > ended_s - policy.window_s]

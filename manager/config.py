@@ -51,6 +51,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # choose ports for connections (32768-60999) the two never meet. Source: SwarmKit `dynamicPortStart`, `dynamicPortEnd`.
     host_port_first: Port = PORT_FIRST
     host_port_last: Port = PORT_LAST
+    # How long nobody is given an address that an agent found in use by a machine outside the cluster. Shorter gives the
+    # address back sooner when that machine leaves; until then each try costs one refused task.
+    put_aside_s: Seconds = 3600.0
     ipam: IpamConfig = IpamConfig()
 
     @property

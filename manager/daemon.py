@@ -20,6 +20,7 @@ from beeyard.manager.config import ManagerConfig
 from beeyard.manager.dispatch import Dispatcher
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
+from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.port import port_hook
 from beeyard.manager.lifecycle import Lifecycle
@@ -57,7 +58,7 @@ async def run(
         await nursery.start(store.run)
         authority = await ca.bootstrap(host, store, config)
         dispatcher = Dispatcher(host, store, config, authority)
-        ledger = AddressLedger()
+        ledger = AddressLedger(aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
         hooks = (
@@ -79,6 +80,7 @@ async def run(
             lifecycle,
             orchestrator,
             ledger,
+            store,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
@@ -105,6 +107,7 @@ class LiveStatus:
         lifecycle: Lifecycle,
         orchestrator: ReplicatedOrchestrator,
         ledger: AddressLedger,
+        store: Store,
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
@@ -112,6 +115,7 @@ class LiveStatus:
         self._lifecycle = lifecycle
         self._orchestrator = orchestrator
         self._ledger = ledger
+        self._store = store
 
     @property
     def address(self) -> str:
@@ -122,7 +126,8 @@ class LiveStatus:
     def warnings(self) -> Sequence[str]:
         """What an operator should know now."""
         mass_failure = self._dispatcher.mass_failure
-        return (mass_failure,) if mass_failure else ()
+        aside = aside_warnings(self._ledger.aside(), self._store.nodes)
+        return (mass_failure, *aside) if mass_failure else aside
 
     def join_token(self, role: Role) -> str:
         """The token with which a node gets this role."""
@@ -135,6 +140,10 @@ class LiveStatus:
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now."""
         return self._ledger.usage(pool_id)
+
+    def put_aside(self, pool_id: str) -> Sequence[str]:
+        """Addresses of a pool that strangers have, with their MAC addresses."""
+        return tuple(f"{aside.address} ({aside.mac})" for aside in self._ledger.aside(pool_id))
 
     def waiting_for(self, task_id: str) -> str:
         """What keeps a planned task from being committed; "" when it is not planned."""

@@ -96,12 +96,14 @@ def show_network_in_full(
     pools: Sequence[ResolvedPool],
     tasks: Iterable[Task],
     usage_of: Callable[[str], PoolUsage | None],
+    put_aside_of: Callable[[str], Sequence[str]] = lambda pool_id: (),
 ) -> dict[str, Any]:
     """A network as `inspect` gives it: with the live tasks on it and the state of its pools.
 
     Args:
         tasks: those that may have a place on the network.
         usage_of: by pool id.
+        put_aside_of: by pool id, the addresses that strangers have.
     """
     shown = show_network(network, pools)
     shown["Containers"] = {
@@ -112,7 +114,8 @@ def show_network_in_full(
         if isinstance(grant, AddressGrant) and network.id in (grant.network_id, grant.pool_id)
     }
     if pools:
-        shown["Status"] = {"IPAM": {"Pools": {pool.name: _show_pool(pool, usage_of(pool.pool_id)) for pool in pools}}}
+        states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
+        shown["Status"] = {"IPAM": {"Pools": states}}
     return shown
 
 
@@ -127,7 +130,7 @@ def _show_container(task: Task, grant: AddressGrant) -> dict[str, str]:
     }
 
 
-def _show_pool(pool: ResolvedPool, usage: PoolUsage | None) -> dict[str, Any]:
+def _show_pool(pool: ResolvedPool, usage: PoolUsage | None, put_aside: Sequence[str]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "Subnets": [config.subnet for config in pool.ipam],
         "Ranges": [config.ip_range or config.subnet for config in pool.ipam],
@@ -136,7 +139,7 @@ def _show_pool(pool: ResolvedPool, usage: PoolUsage | None) -> dict[str, Any]:
     }
     if usage is not None:
         shown |= {"Total": usage.total, "Used": usage.used, "Cooling": usage.cooling, "Free": usage.free}
-    return shown
+    return shown | compact(PutAside=", ".join(put_aside))
 
 
 def _family(config: IPAMConfig) -> int:

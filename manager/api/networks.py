@@ -71,7 +71,9 @@ async def network_inspect(context: Context, call: Call) -> Reply:
     if call.query.get("scope", "") not in ("", network.scope):
         raise NotFound("network", call.path("id"))
     tasks = context.store.tasks.values() if network.driver != "host" else ()
-    return Reply(show_network_in_full(network, _pools(context, network), tasks, context.status.pool_usage))
+    status = context.status
+    pools = _pools(context, network)
+    return Reply(show_network_in_full(network, pools, tasks, status.pool_usage, status.put_aside))
 
 
 async def network_remove(context: Context, call: Call) -> Reply:

@@ -34,6 +34,9 @@ class ManagerStatus(Protocol):
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now; None for one that is not known (yet)."""
 
+    def put_aside(self, pool_id: str) -> Sequence[str]:
+        """Addresses of a pool that strangers have: "10.77.0.64 (02:00:00:00:00:99)"."""
+
     def waiting_for(self, task_id: str) -> str:
         """For a task that is planned and not committed: "planned on node yard2, waiting for addresses"; else ""."""
 

@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import DiskError
+from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Node, NodeDescription, Task, TaskStatus
 from beeyard.core.states import TaskState, may_become
 from beeyard.core.wire import StatusReport
@@ -31,6 +32,7 @@ BATCH = 2000
 DISK_RETRY_S = 1.0
 # Of `message` and `err`: more than any sentence needs; an agent cannot fill the store.
 TEXT_CHARACTERS_MAX = 4096
+MAC_CHARACTERS = 17
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +69,7 @@ class StatusCollector:
             if TaskState.ACCEPTED <= item.status.state <= TaskState.REJECTED and may_become(
                 known.state, item.status.state
             ):
-                self._pending[item.task_id] = _bounded(item.status)
+                self._pending[item.task_id] = _bounded(item.status, task)
         self._acks[session] = max(report.number, self._acks.get(session, 0))
         self._wake.set()
 
@@ -154,7 +156,13 @@ def write_descriptions(tx: Transaction, descriptions: dict[str, NodeDescription]
             tx.update(msgspec.structs.replace(node, description=description))
 
 
-def _bounded(status: TaskStatus) -> TaskStatus:
+def _bounded(status: TaskStatus, task: Task) -> TaskStatus:
+    """What may be stored of a status: sentences of a sane length, and conflicts about the task's own addresses."""
+    if status.conflicts:
+        own = {a.partition("/")[0]: None for g in task.grants if isinstance(g, AddressGrant) for a in g.addresses}
+        conflicts = {c.address: c for c in status.conflicts if c.address in own and len(c.mac) <= MAC_CHARACTERS}
+        refused = status.state is TaskState.REJECTED
+        status = msgspec.structs.replace(status, conflicts=tuple(conflicts.values()) if refused else ())
     if len(status.message) <= TEXT_CHARACTERS_MAX and len(status.err) <= TEXT_CHARACTERS_MAX:
         return status
     return msgspec.structs.replace(

@@ -10,11 +10,15 @@ Times are of the manager's monotonic clock. How long ago a task of an earlier li
 that jumped forward would cut the rest short; so the addresses of all ended tasks that are still stored rest anew, in full.
 A task that was deleted meanwhile, as those of a removed service are, is not known any more: its rest ends with the manager's
 life.
+
+An address that an agent found in use by a stranger is put aside for much longer (`set_aside`). That is said again of what is
+stored when a new manager starts, and there the wall clock must do: should it have jumped, an agent finds the stranger again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 import trio
@@ -24,6 +28,7 @@ from beeyard.core.errors import NotFound
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Node, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
+from beeyard.manager.hooks.aside import ASIDE_S, AddressesAside, Aside
 from beeyard.manager.store import View
 
 # More than any number of tasks, for pools whose addresses others count, or that have none.
@@ -35,8 +40,17 @@ log = structlog.get_logger(__name__)
 class AddressLedger:
     """`AddressBook` with the networks it is about, on trio's clock."""
 
-    def __init__(self, cool_down_s: float = COOL_DOWN_S) -> None:
+    def __init__(
+        self,
+        cool_down_s: float = COOL_DOWN_S,
+        *,
+        aside_s: float = ASIDE_S,
+        wall_now_s: Callable[[], float] | None = None,
+    ) -> None:
+        """`wall_now_s`: the clock of the times in the store; None: whatever is found there has just happened."""
         self._book = AddressBook(cool_down_s)
+        self._aside = AddressesAside(aside_s, self._book.set_aside)
+        self._wall_now_s = wall_now_s
         self._cool_down_s = cool_down_s
         self._networks: dict[str, Network] = {}
         self._pools: dict[str, list[ResolvedPool]] = {}
@@ -69,6 +83,27 @@ class AddressLedger:
                 log.debug("address is in use again", task=task.id, reason=str(reason))
             else:
                 self._book.release(grant.id, trio.current_time())
+
+    def set_aside(self, task: Task, *, stored: bool = False) -> None:
+        """Nobody is given for a while what a task's agent found taken. `stored`: in an earlier life of this manager."""
+        if task.status.conflicts:
+            ago_s = self._wall_now_s() - task.updated_at_s if stored and self._wall_now_s is not None else 0.0
+            self._aside.add(task, trio.current_time(), ago_s=max(0.0, ago_s))
+
+    def aside(self, pool_id: str = "") -> list[Aside]:
+        """What is put aside now: in a pool's ranges, or everywhere."""
+        found = list(self._aside.now(trio.current_time()))
+        if not pool_id:
+            return found
+        pool = self._known.get(pool_id)
+        if pool is None:
+            return []
+        spans = [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam if config.subnet]
+        return [
+            aside
+            for aside in found
+            if aside.segment == pool.segment and any(ipaddress.ip_address(aside.address) in span for span in spans)
+        ]
 
     def set_networks(self, networks: Iterable[Network]) -> None:
         """Take over all networks as they are now. What is granted stays granted."""

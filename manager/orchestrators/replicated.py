@@ -167,6 +167,7 @@ class ReplicatedOrchestrator:
             nodes=view.nodes,
             times=self._clock.of_all(tasks),
             trust_down=not self._mass_failure(),
+            n_taken=self._clock.n_taken(service_id),
         )
         return reconcile(service, tasks, situation)
 

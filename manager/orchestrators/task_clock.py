@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import trio
 
@@ -10,6 +10,9 @@ from beeyard.core.model import Task
 from beeyard.core.slots import TaskTimes
 from beeyard.core.states import TaskState
 from beeyard.runtime.host import Host
+
+# Over how long refusals for a taken address are counted.
+TAKEN_WINDOW_S = 60.0
 
 
 class TaskClock:
@@ -21,6 +24,8 @@ class TaskClock:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._times: dict[str, TaskTimes] = {}
+        # By service and slot: when a task was refused because a stranger has its address. The tasks may be gone by then.
+        self._taken: dict[str, dict[int, list[float]]] = {}
 
     def of(self, task: Task) -> TaskTimes:
         """When the task was created, first seen RUNNING and first seen ended; notes what is new in it."""
@@ -37,6 +42,8 @@ class TaskClock:
             times = TaskTimes(times.created_s, trio.current_time(), None)
         elif state.is_terminal and times.ended_s is None:
             times = TaskTimes(times.created_s, times.running_s, trio.current_time())
+            if task.status.conflicts:
+                self._taken.setdefault(task.service_id, {}).setdefault(task.slot, []).append(trio.current_time())
         else:
             return times
         self._times[task.id] = times
@@ -45,6 +52,18 @@ class TaskClock:
     def of_all(self, tasks: Iterable[Task]) -> dict[str, TaskTimes]:
         """The times of several tasks by their ids."""
         return {task.id: self.of(task) for task in tasks}
+
+    def n_taken(self, service_id: str) -> Mapping[int, int]:
+        """By slot: how many tasks of a service were refused lately because a stranger has their address."""
+        slots = self._taken.get(service_id)
+        if slots is None:
+            return {}
+        since_s = trio.current_time() - TAKEN_WINDOW_S
+        recent = {slot: [at_s for at_s in times if at_s > since_s] for slot, times in slots.items()}
+        self._taken[service_id] = {slot: times for slot, times in recent.items() if times}
+        if not self._taken[service_id]:
+            del self._taken[service_id]
+        return {slot: len(times) for slot, times in recent.items()}
 
     def forget(self, task_id: str) -> None:
         """The task is gone. Idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,6 +43,9 @@ class PlainStatus:
 
         await self._store.commit(build)
         return self.join_token(role)
+
+    def put_aside(self, pool_id: str) -> Sequence[str]:
+        return ()
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         networks = list(self._store.networks.values())

@@ -1,0 +1,85 @@
+"""Which addresses machines outside the cluster were found to have, and until when nobody is given them.
+
+The book of addresses keeps them from being handed out; here is what a person should know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Node, Task
+
+# An hour: long enough that a machine with a fixed address costs a start now and then and no more, short enough that one
+# which was only visiting does not cost the pool an address for good.
+ASIDE_S = 3600.0
+# One stranger that answers for everything must not fill the screen.
+WARNINGS_MAX = 5
+
+log = structlog.get_logger(__name__)
+
+
+class Aside(NamedTuple):
+    """One address that was put aside."""
+
+    segment: str
+    address: str  # without prefix length
+    mac: str  # of the machine that answered
+    node_id: str  # whose agent found it
+    until_s: float  # in the manager's monotonic clock
+
+
+class AddressesAside:
+    """All addresses that are put aside. `set_aside` is told of each: (segment, address, until when)."""
+
+    def __init__(self, duration_s: float, set_aside: Callable[[str, str, float], None]) -> None:
+        self._duration_s = duration_s
+        self._set_aside = set_aside
+        self._known: dict[tuple[str, str], Aside] = {}
+
+    def add(self, task: Task, now_s: float, *, ago_s: float = 0.0) -> None:
+        """Put aside what a task's agent found taken, so many seconds ago."""
+        left_s = min(self._duration_s - ago_s, self._duration_s)
+        grants = [grant for grant in task.grants if isinstance(grant, AddressGrant)]
+        segments = {text.partition("/")[0]: grant.segment for grant in grants for text in grant.addresses}
+        for conflict in task.status.conflicts if left_s > 0 else ():
+            segment = segments.get(conflict.address)
+            if segment is None:
+                continue
+            aside = Aside(segment, conflict.address, conflict.mac, task.node_id, now_s + left_s)
+            before = self._known.get((segment, conflict.address))
+            if before is None or before.until_s < aside.until_s:
+                self._known[segment, conflict.address] = aside
+                self._set_aside(segment, conflict.address, aside.until_s)
+                log.warning(
+                    "an address is in use outside the cluster and put aside",
+                    address=conflict.address,
+                    mac=conflict.mac,
+                    node=task.node_id,
+                    for_s=round(left_s),
+                )
+
+    def now(self, now_s: float) -> Iterable[Aside]:
+        """What is put aside now, in the order in which it was found."""
+        self._known = {key: aside for key, aside in self._known.items() if aside.until_s > now_s}
+        return self._known.values()
+
+
+def aside_warnings(found: Sequence[Aside], nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    """What an operator should know: a sentence for each of the first few, and how many more there are."""
+    sentences = []
+    for aside in found[:WARNINGS_MAX]:
+        node = nodes.get(aside.node_id)
+        name = (node.description.hostname if node is not None else "") or aside.node_id
+        sentences.append(
+            f"address {aside.address} is in use outside the cluster by {aside.mac}, as node {name} found: it is put aside"
+        )
+    if len(found) > WARNINGS_MAX:
+        sentences.append(f"{len(found) - WARNINGS_MAX} more addresses are in use outside the cluster and put aside")
+    return tuple(sentences)
+
+
+__all__ = ["ASIDE_S", "AddressesAside", "Aside", "aside_warnings"]

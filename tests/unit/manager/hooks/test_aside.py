@@ -1,0 +1,114 @@
+"""Addresses that strangers have: who gets them, for how long, and what is said of them."""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from beeyard.core.model import AddressConflict, Task
+from beeyard.core.pools import DEFAULT_SEGMENT
+from beeyard.core.states import TaskState
+from beeyard.manager.hooks.address import address_hook
+from beeyard.manager.hooks.aside import WARNINGS_MAX, Aside, aside_warnings
+from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.planner import Planner
+from beeyard.manager.store import Change, View
+from beeyard.manager.store.view import Tables
+from tests.support.builders import a_network, a_node, a_task
+from tests.support.grants import a_grant
+
+NOW_S = 1_700_000_000.0
+MAC = "02:00:00:00:00:99"
+
+
+def a_refused_task(address: str = "10.77.0.1/24", *, age_s: float = 0.0, conflicts: bool = True) -> Task:
+    """One whose address its agent found taken, last written so long ago."""
+    grant = a_grant(address, network_id="net1", pool_id="net1", pool_name="lan", segment=DEFAULT_SEGMENT)
+    task = a_task("t1", state=TaskState.REJECTED, node_id="n1")
+    found = (AddressConflict(address=address.partition("/")[0], mac=MAC),) if conflicts else ()
+    status = msgspec.structs.replace(task.status, conflicts=found)
+    return msgspec.structs.replace(task, grants=(grant,), status=status, updated_at_s=NOW_S - age_s)
+
+
+def a_manager(*tasks: Task) -> tuple[Planner, AddressLedger]:
+    """What a new manager makes of a store with one network and these tasks; its wall clock shows NOW_S."""
+    tables = Tables()
+    tables.put(a_network())
+    for task in tasks:
+        tables.put(task)
+    ledger = AddressLedger(aside_s=3600.0, wall_now_s=lambda: NOW_S)
+    planner = Planner(View(tables), ledger)
+    planner.hooks = [address_hook(ledger, planner.index.pool_for, lambda: "g")]
+    planner.load()
+    return planner, ledger
+
+
+def cooling(ledger: AddressLedger) -> int:
+    usage = ledger.usage("net1")
+    assert usage is not None
+    return usage.cooling
+
+
+async def test_a_refused_task_has_its_address_put_aside(autojump_clock: MockClock) -> None:
+    """Once its end is stored, for the whole time, and then the address is as good as any."""
+    running = msgspec.structs.replace(a_refused_task(), status=a_task(state=TaskState.PREPARING).status)
+    planner, ledger = a_manager(running)
+    with capture_logs() as logs:
+        planner.apply([Change(kind="task", id="t1", index=9, old=running, new=a_refused_task())])
+    assert [(line["address"], line["mac"], line["node"]) for line in logs if "mac" in line] == [
+        ("10.77.0.1", MAC, "n1")
+    ]
+    (aside,) = ledger.aside("net1")
+    assert (aside.address, aside.mac, aside.node_id) == ("10.77.0.1", MAC, "n1")
+    await trio.sleep(3599)
+    # Told again of the same task, as when its desired state changes: that is no news of the stranger.
+    planner.apply([Change(kind="task", id="t1", index=9, old=a_refused_task(), new=a_refused_task())])
+    planner.apply([Change(kind="task", id="t1", index=9, old=a_refused_task(), new=None)])
+    assert (cooling(ledger), len(ledger.aside())) == (1, 1)
+    await trio.sleep(2)
+    assert (cooling(ledger), ledger.aside()) == (0, [])
+
+
+async def test_a_new_manager_puts_aside_what_is_left_of_the_hour(autojump_clock: MockClock) -> None:
+    """By the wall clock: a clock that seems to have gone back does not make it longer."""
+    _, ledger = a_manager(a_refused_task(age_s=3000.0))
+    await trio.sleep(599)
+    assert (cooling(ledger), len(ledger.aside("net1"))) == (1, 1)
+    await trio.sleep(2)
+    assert (cooling(ledger), ledger.aside("net1")) == (0, [])
+    _, ledger = a_manager(a_refused_task(age_s=-86400.0))
+    await trio.sleep(3601)
+    assert ledger.aside("net1") == []
+
+
+async def test_a_new_manager_forgets_what_is_long_over(autojump_clock: MockClock) -> None:
+    """Its address only rests, as that of any task that ended."""
+    _, ledger = a_manager(a_refused_task(age_s=3601.0))
+    assert ledger.aside() == []
+    await trio.sleep(31)
+    assert cooling(ledger) == 0
+
+
+async def test_what_is_put_aside_belongs_to_its_pool(autojump_clock: MockClock) -> None:
+    """A pool shows its own; addresses that the task never had are nobody's."""
+    _, ledger = a_manager(a_refused_task("192.0.2.5/24"))
+    assert (ledger.aside("net1"), len(ledger.aside()), ledger.aside("gone")) == ([], 1, [])
+    task = a_refused_task()
+    stranger = msgspec.structs.replace(task.status, conflicts=(AddressConflict(address="10.77.0.9", mac=MAC),))
+    _, ledger = a_manager(msgspec.structs.replace(task, status=stranger))
+    assert ledger.aside() == []
+
+
+def test_an_operator_is_told_of_the_first_few() -> None:
+    """Address, MAC and the node's name; a flood is counted."""
+    found = [Aside(DEFAULT_SEGMENT, f"10.77.0.{i}", MAC, "n1", 0.0) for i in range(1, WARNINGS_MAX + 4)]
+    nodes = {"n1": a_node("n1", hostname="yard1")}
+    sentences = aside_warnings(found, nodes)
+    assert sentences[0] == (
+        f"address 10.77.0.1 is in use outside the cluster by {MAC}, as node yard1 found: it is put aside"
+    )
+    assert sentences[-1] == "3 more addresses are in use outside the cluster and put aside"
+    assert len(sentences) == WARNINGS_MAX + 1
+    assert "as node n1 found" in aside_warnings(found[:1], {})[0]
