@@ -1,0 +1,228 @@
+"""Calls of node hooks as real processes: whatever a hook does, nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from beeyard.core.errors import NodeHookError
+from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX
+from beeyard.runtime.real_hooks import LOG_BYTES_MAX, RealHooks
+
+pytestmark = pytest.mark.netns
+
+TASK = "t" * 25
+
+
+@pytest.fixture
+def hooks(tmp_path: pathlib.Path) -> RealHooks:
+    (tmp_path / "hooks.d").mkdir(mode=0o755)
+    return RealHooks(f"{tmp_path}/hooks.d", f"{tmp_path}/log", python_path=())
+
+
+@pytest.fixture
+def marker() -> str:
+    """An argument of `sleep` by which the processes of this test are found."""
+    return f"3{os.getpid():07}{time.monotonic_ns() % 1000:03}"
+
+
+def write(tmp_path: pathlib.Path, name: str, script: str, mode: int = 0o755) -> pathlib.Path:
+    path = tmp_path / "hooks.d" / name
+    path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}")
+    path.chmod(mode)
+    return path
+
+
+def sleepers(marker: str) -> list[str]:
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+async def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
+    with trio.fail_after(within_s):
+        while not condition():  # noqa: ASYNC110 - processes send no event
+            await trio.sleep(0.02)
+
+
+# Three ways to be left behind: in its group, in a session of its own, and as somebody who ignores every signal that can be.
+LEAVES_SOME = "sleep {0} & setsid sleep {0} & (trap '' TERM HUP INT; setsid setsid sleep {0} &) "
+
+
+async def test_a_call_gives_what_the_hook_says(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    """Moment, task and document arrive, little else does; output is kept."""
+    write(
+        tmp_path, "10-a", "echo one >&2; env | cut -d= -f1 | sort | tr '\\n' ' ' >&2; cat; echo \" $1 $(pwd)\"; exit 3"
+    )
+    answer = await hooks.run("10-a", "prepare", TASK, b"{...}", timeout_s=20)
+    assert (answer.exit_code, answer.stdout, answer.late) == (3, b"{...} prepare /\n", False)
+    assert answer.stderr.splitlines() == ["one", "BEEYARD_MOMENT BEEYARD_TASK_ID LANG PATH PWD "]
+    assert answer.output_path == f"{tmp_path}/log/{TASK}.hooks.log"
+    kept = pathlib.Path(answer.output_path).read_text()
+    assert " 10-a prepare: exit code 3 after " in kept
+    assert "one\n" in kept
+    assert "--- answer\n{...} prepare /\n" in kept
+    assert os.stat(answer.output_path).st_mode & 0o777 == 0o600
+
+
+async def test_hooks_are_found_in_their_order_and_anew_each_time(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    for name in ("20-b", "10-a", ".30-off", "40-old~"):
+        write(tmp_path, name, "", mode=0o777 if name.startswith(".") else 0o755)
+    assert await hooks.names() == ("10-a", "20-b")
+    (tmp_path / "hooks.d" / "10-a").unlink()
+    assert await hooks.names() == ("20-b",)
+    with pytest.raises(NodeHookError, match=r"^node hook 10-a is not in .* any more$"):
+        await hooks.run("10-a", "stop", TASK, b"", timeout_s=20)
+    assert await RealHooks("/no/such", "").names() == ()
+
+
+async def test_a_hook_that_is_not_safe_is_named(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    """Mode, owner, kind and name; also of what is above it, and of what a link leads to."""
+    path = write(tmp_path, "10-a", "")
+    link = tmp_path / "hooks.d" / "20-link"
+    elsewhere = tmp_path / "elsewhere"
+
+    async def fault() -> str:
+        with pytest.raises(NodeHookError) as caught:
+            await hooks.names()
+        with pytest.raises(NodeHookError):
+            await hooks.run(caught.value.hook, "prepare", TASK, b"", timeout_s=20)
+        return str(caught.value)
+
+    path.chmod(0o775)
+    assert await fault() == (
+        f"node hook 10-a is not safe to call: {path} has mode 775: others than its owner may not write it"
+    )
+    path.chmod(0o644)
+    assert "node hook 10-a is not executable: chmod 755" in await fault()
+    path.chmod(0o755)
+    os.chown(path, 1234, 0)
+    assert f"{path} belongs to user 1234: it must be root's" in await fault()
+    os.chown(path, 0, 0)
+    path.parent.chmod(0o777)
+    assert f"{path.parent} has mode 777" in await fault()
+    path.parent.chmod(0o755)
+    elsewhere.mkdir(mode=0o755)
+    link.symlink_to(elsewhere)
+    assert f"{elsewhere} is no regular file" in await fault()
+    (elsewhere / "x").write_text("")
+    (elsewhere / "x").chmod(0o755)
+    elsewhere.chmod(0o777)
+    link.unlink()
+    link.symlink_to(elsewhere / "x")
+    assert f"{elsewhere} has mode 777" in await fault()
+    elsewhere.chmod(0o755)
+    assert await hooks.names() == ("10-a", "20-link")
+    write(tmp_path, "30 b", "")
+    with pytest.raises(NodeHookError, match=r"^node hook '30 b' has a name that cannot be"):
+        await hooks.names()
+
+
+@pytest.mark.parametrize("end", ["ends", "late", "cancelled"])
+async def test_nothing_is_left_of_a_call(hooks: RealHooks, tmp_path: pathlib.Path, marker: str, end: str) -> None:
+    """However it ends: children in the background, in sessions of their own, orphans."""
+    wait = f"sleep {marker}" if end != "ends" else "sleep 0.3"
+    write(tmp_path, "10-a", f"{LEAVES_SOME.format(marker)}; echo x; trap '' TERM; {wait}; true")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                answer = await hooks.run(
+                    "10-a", "prepare", TASK, b"x" * (1 << 20), timeout_s=1 if end == "late" else 30
+                )
+                assert (answer.late, answer.stdout) == (end == "late", b"x\n")
+
+            nursery.start_soon(call)
+            await until(lambda: len(sleepers(marker)) >= 3)
+            if end == "cancelled":
+                scope.cancel()
+    assert sleepers(marker) == []
+    assert not pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+async def test_nothing_is_left_of_a_call_whose_agent_is_killed(tmp_path: pathlib.Path, marker: str) -> None:
+    """The runner sees the pipe end."""
+    (tmp_path / "hooks.d").mkdir(mode=0o755)
+    write(tmp_path, "10-a", f"{LEAVES_SOME.format(marker)}; sleep {marker}; true")
+    script = f"""
+import trio
+from beeyard.runtime.real_hooks import RealHooks
+hooks = RealHooks({str(tmp_path / "hooks.d")!r}, "")
+trio.run(lambda: hooks.run("10-a", "prepare", "t", b"", timeout_s=600))
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as agent:
+        await until(lambda: len(sleepers(marker)) >= 4)
+        agent.send_signal(signal.SIGKILL)
+    await until(lambda: not sleepers(marker))
+
+
+async def test_output_is_bounded(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    """A hook that talks without end is cut, and is not in the way of its own end."""
+    write(tmp_path, "10-a", "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; echo last >&2")
+    for _ in range(5):
+        answer = await hooks.run("10-a", "prepare", TASK, b"", timeout_s=30)
+        assert (len(answer.stdout), answer.too_long, answer.late) == (HOOK_ANSWER_BYTES_MAX, True, False)
+        assert answer.stderr.endswith("\0last\n")
+        assert len(answer.stderr) == 64 << 10
+    kept = sorted((tmp_path / "log").iterdir())
+    assert [path.name for path in kept] == [f"{TASK}.hooks.log", f"{TASK}.hooks.log.1"]
+    assert all(path.stat().st_size <= LOG_BYTES_MAX for path in kept)
+
+
+async def test_a_hook_that_cannot_be_run_says_why(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path, "10-a", "")
+    path.write_text("#!/no/such/interpreter\n")
+    answer = await hooks.run("10-a", "prepare", TASK, b"", timeout_s=20)
+    assert (answer.exit_code, answer.stderr) == (126, f"cannot run {path}: No such file or directory\n")
+
+
+async def test_a_python_entry_point_is_a_hook(tmp_path: pathlib.Path) -> None:
+    """Found by its group; gets the document, answers with what it returns, refuses with what it raises."""
+    info = tmp_path / "example-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: example\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[beeyard.node_hooks]\nbad = example_hook:bad\ngood = example_hook:good\nnone = example_hook:no.such\n"
+    )
+    (tmp_path / "example_hook.py").write_text(
+        textwrap.dedent("""
+        def good(moment, document):
+            print("talks")
+            return {"env": {"M": moment, "D": document["x"]}}
+        def bad(moment, document):
+            raise ValueError("not today")
+        """)
+    )
+    hooks = RealHooks("", "", python_path=[str(tmp_path)])
+    assert await hooks.names() == ("python:bad", "python:good", "python:none")
+    good = await hooks.run("python:good", "prepare", TASK, b'{"x": "y"}', timeout_s=30)
+    assert (good.exit_code, good.stdout, good.stderr) == (0, b'{"env": {"M": "prepare", "D": "y"}}', "talks\n")
+    bad = await hooks.run("python:bad", "stop", TASK, b"{}", timeout_s=30)
+    assert (bad.exit_code, bad.stdout, bad.stderr.splitlines()[-1]) == (1, b"", "not today")
+    none = await hooks.run("python:none", "stop", TASK, b"{}", timeout_s=30)
+    assert none.stderr.splitlines()[-1] == "module 'example_hook' has no attribute 'no'"
+
+
+async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    seen = {path: await hooks.look(path) for path in (f"{tmp_path}/link", "/dev/null", "/etc", "/no/such")}
+    assert [found and (found.path, found.kind) for found in seen.values()] == [
+        ("/etc/passwd", "file"),
+        ("/dev/null", "device"),
+        ("/etc", "directory"),
+        None,
+    ]
