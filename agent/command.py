@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 
@@ -48,6 +47,8 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     except InvalidSpec as error:
         name = "join_token" if config.join_token else "join_token_file"
         raise settings.fault(name, f"this is no join token: {error.reason}") from error
+    for fault in config.hooks.faults():
+        raise settings.fault("hooks", fault)
     managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
     for fault in config.hooks.faults():
         raise settings.fault(f"hooks.{fault.partition(' ')[0]}", fault)
@@ -106,29 +107,10 @@ async def run(config: AgentConfig, task_status: trio.TaskStatus[Running]) -> Non
         try:
             hooks = RealHooks(config.hooks.directory, config.log_dir)
             host = real.host(executors=[executor], node_hooks=hooks, hostname=config.node_name)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(functools.partial(daemon.run, host, config))
-                task_status.started(_Running(config))
+            await daemon.run(host, config, task_status=task_status)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await executor.aclose()
-
-
-class _Running:
-    """The running agent, for `runtime.real_main`."""
-
-    def __init__(self, config: AgentConfig) -> None:
-        self._config = config
-
-    def summary(self) -> str:
-        """See `Running.summary`."""
-        return f"managers: {', '.join(self._config.managers)}"
-
-    def reload(self, config: object) -> None:
-        """See `Running.reload`."""
-
-    async def prepare_stop(self) -> None:
-        """See `Running.prepare_stop`: tasks run on."""
 
 
 async def purge(config: AgentConfig) -> None:

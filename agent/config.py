@@ -34,6 +34,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str = ""
     # A cgroup v2 directory, delegated, for the tasks; "": that of beeyard-tasks.service, else the whole host's.
     cgroup_root: str = ""
+    # When it is told to stop: leave the tasks running, or have them run elsewhere first and stop them here, for as long at
+    # most. The node is back with the next start.
+    drain_on_stop: Annotated[bool, reloadable()] = False
+    drain_timeout_s: Annotated[float, msgspec.Meta(ge=0), reloadable()] = 300.0
     # Back-off before the n-th attempt to connect: a random time in [0, min(cap, base · 2ⁿ)]. A smaller cap finds a
     # returning manager sooner and costs it more handshakes when all nodes come at once.
     backoff_base_s: Seconds = 0.2

@@ -19,6 +19,7 @@ from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
 from beeyard.agent.probe import ProbeStep
 from beeyard.agent.reporter import Reporter
+from beeyard.agent.running import RunningAgent
 from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
 from beeyard.agent.surroundings import Surroundings
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 async def run(
-    host: Host, config: AgentConfig, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    host: Host, config: AgentConfig, *, task_status: trio.TaskStatus[RunningAgent] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Be this host's agent until cancelled. Started once the tasks found on the host are looked after.
 
@@ -44,7 +45,7 @@ async def run(
         await _run(host, config, task_status)
 
 
-async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[None]) -> None:
+async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[RunningAgent]) -> None:
     token = parse_token(config.join_token) if config.join_token else None
     if not config.managers:
         raise InvalidSpec("managers", "give the address of at least one manager, such as tcp://10.0.0.1:2377")
@@ -67,13 +68,14 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Non
     async with trio.open_nursery() as nursery:
         workload = Workload(around, nursery)
         workload.adopt(records, controllers)
-        task_status.started()
+        connector = Connector(equipment, managers, workload)
+        task_status.started(RunningAgent(config, describer, reporter, workload, connector))
         end: ClusterError | None = None
         if not is_member:
             assert token is not None
             end = await _join(equipment, managers, token)
         if end is None:
-            end = await Connector(equipment, managers, workload).run()
+            end = await connector.run()
         if isinstance(end, Removed):
             log.warning("this node was removed from the cluster: its tasks are stopped", reason=str(end))
             await workload.abandon()

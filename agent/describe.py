@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import structlog
+import trio
 
 import beeyard
 from beeyard.core.errors import HostError, NodeHookError
@@ -21,6 +22,19 @@ class Describer:
         self._node_name = node_name
         self._last = NodeDescription()
         self._hook_fault = ""
+        self._stopping = False
+        self._changed = trio.Event()
+
+    def stop(self) -> None:
+        """Say from now on that this node is about to stop, and say so soon."""
+        self._stopping = True
+        self._changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until the host should be described anew: after so long, or when something is to be said at once."""
+        with trio.move_on_after(seconds):
+            await self._changed.wait()
+        self._changed = trio.Event()
 
     async def describe(self) -> NodeDescription:
         """The host as it is now."""
@@ -41,6 +55,7 @@ class Describer:
             link_kinds=link_kinds,
             links=links,
             hooks=await self._hooks(),
+            stopping=self._stopping,
         )
         return self._last
 

@@ -55,6 +55,11 @@ class Reporter:
         """The newest status of a task, for as long as it is kept."""
         return self._newest.get(task_id)
 
+    @property
+    def all_confirmed(self) -> bool:
+        """Whether a manager has stored all that was reported."""
+        return not self._unsent and not self._in_flight
+
     def ask(self) -> None:
         """Send a message even if there is nothing to say: its confirmation shows that the manager is there."""
         self._asked = True

@@ -94,6 +94,7 @@ class Connector:
         self._managers = managers
         self._workload = workload
         self._pause_s = 0.0  # what the manager asked for in the last session
+        self.manager = ""  # with which there is a session now
 
     async def run(self) -> PeerRefused:
         """Hold session after session; returns only when a manager does not want this node as it is, saying why."""
@@ -154,8 +155,10 @@ class Connector:
             equipment.contact.confirm(hello_at_s)
             equipment.contact.heard_at_s = trio.current_time()
             await self._managers.learn(welcome.manager_addresses)
+            self.manager = address
             await Session(equipment, self._workload, frames, welcome, description).run()
         finally:
+            self.manager = ""
             await trio.aclose_forcefully(connection.stream)
 
 
@@ -278,7 +281,7 @@ class Session:
 
     async def _describe(self) -> None:
         while True:
-            await trio.sleep(self._equipment.config.describe_interval_s)
+            await self._equipment.describer.wait(self._equipment.config.describe_interval_s)
             description = await self._equipment.describer.describe()
             self._workload.note_host_links(frozenset(link.name for link in description.links))
             if description != self._described:

@@ -58,6 +58,12 @@ class Workload:
         """Number of the newest set that was applied in this session, 0 before the first."""
         return self._applied or 0
 
+    @property
+    def n_unfinished(self) -> int:
+        """Tasks that may still run on this host."""
+        n_running = sum(not life.status.state.is_terminal for life in self._lives.values())
+        return n_running + len(self._strangers) + len(self._expelling)
+
     def adopt(self, records: Mapping[str, TaskRecord], controllers: Iterable[Controller]) -> None:
         """Take up what earlier lives of the agent left on disk and on the host. Called once, before any session."""
         found = {controller.task_id: controller for controller in controllers}

@@ -260,6 +260,8 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hooks: tuple[str, ...] = ()  # names of the node hooks that each of its tasks goes through
     # Whether it can lead ports of the node to tasks: it has nftables, and its kernel translates addresses.
     forwards_ports: bool = False
+    # Its agent is about to stop and wants its tasks to run elsewhere; its next life does not say so any more.
+    stopping: bool = False
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -293,6 +295,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="node"):
     certificate_serial: str = ""  # CA, at join and when a renewed one is first used: older ones are refused
     # CA: certificates issued since and not seen in use yet, newest last. An agent may lose one on its way.
     renewed_serials: tuple[str, ...] = ()
+
+    @property
+    def availability(self) -> Availability:
+        """What the node may be used for: as its operator decided, and drained while its agent is about to stop."""
+        return Availability.DRAIN if self.description.stopping else self.spec.availability
 
 
 class IPAMConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):

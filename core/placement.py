@@ -79,7 +79,7 @@ class PlacementIndex:
         old_cpu, old_memory = (0, 0) if before is None else _room(before)
         cpu_nano, memory_bytes = _room(node)
         self._table.add_room(row, cpu_nano - old_cpu, memory_bytes - old_memory)
-        ready = node.status.state == NodeState.READY and node.spec.availability == Availability.ACTIVE
+        ready = node.status.state == NodeState.READY and node.availability == Availability.ACTIVE
         self._table.set_ready(row, ready)
         self._columns.set(row, node)
         self.ports.set_listening(node.id, node.description.listening)

@@ -54,7 +54,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         node = self.nodes.get(task.node_id)
         if node is None:
             return NodeFault.REMOVED
-        if node.spec.availability is Availability.DRAIN:
+        if node.availability is Availability.DRAIN:
             return NodeFault.DRAINED
         if node.status.state is NodeState.DOWN and self.trust_down:
             return NodeFault.DOWN

@@ -24,7 +24,13 @@ JOURNAL = "/run/systemd/journal/socket"
 # Source: syslog(3).
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
 # Fields whose names mean something to the journal, or say less than they should to whoever searches it.
-_NAMES = {"task": "TASK_ID", "message": "BEEYARD_MESSAGE", "priority": "BEEYARD_PRIORITY", "errno": "BEEYARD_ERRNO"}
+_NAMES = {
+    "task": "TASK_ID",
+    "agent": "NODE",
+    "message": "BEEYARD_MESSAGE",
+    "priority": "BEEYARD_PRIORITY",
+    "errno": "BEEYARD_ERRNO",
+}
 _level = logging.INFO
 
 

@@ -171,7 +171,10 @@ class _Daemon(Generic[T]):
     async def _stop(self, scope: trio.CancelScope) -> None:
         real_systemd.stopping("stopping")
         if self._running is not None:
-            await self._running.prepare_stop()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(real_systemd.ask_for_time)
+                await self._running.prepare_stop()
+                nursery.cancel_scope.cancel()
         scope.cancel()
 
     def _reload(self) -> None:

@@ -42,9 +42,11 @@ def stopping(status: str) -> None:
     notify("STOPPING=1", f"STATUS={status}")
 
 
-def extend_timeout(seconds: float) -> None:
-    """The stop under way takes so long from now at most."""
-    notify(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
+async def ask_for_time() -> None:
+    """Keep the service manager from ending a stop that goes on, until cancelled."""
+    while True:
+        notify(f"EXTEND_TIMEOUT_USEC={int(3e6 * STATUS_INTERVAL_S)}")
+        await trio.sleep(STATUS_INTERVAL_S)
 
 
 def watchdog_s() -> float:
@@ -67,4 +69,4 @@ async def report(summary: Callable[[], str]) -> None:
         await trio.sleep(interval_s)
 
 
-__all__ = ["extend_timeout", "notify", "ready", "reloading", "report", "stopping", "watchdog_s"]
+__all__ = ["ask_for_time", "notify", "ready", "reloading", "report", "stopping", "watchdog_s"]

@@ -179,4 +179,4 @@ def _is_mass(failing: int, total: int) -> bool:
 
 def _counted(nodes: Mapping[str, Node]) -> Iterable[Node]:
     """The nodes that say something about the cluster's health: an operator has not taken them out."""
-    return (node for node in nodes.values() if node.spec.availability is not Availability.DRAIN)
+    return (node for node in nodes.values() if node.availability is not Availability.DRAIN)

@@ -138,7 +138,7 @@ class ReplicatedOrchestrator:
         return (
             node is not None
             and node.status.state is not NodeState.DOWN
-            and node.spec.availability is not Availability.DRAIN
+            and node.availability is not Availability.DRAIN
         )
 
     def _note_node(self, node_id: str) -> None:
@@ -224,4 +224,4 @@ def _matters(old: Node | None, new: Node | None) -> bool:
     """Whether a change of a node may end tasks on it, or let them be replaced."""
     if old is None or new is None:
         return True
-    return (old.status.state, old.spec.availability) != (new.status.state, new.spec.availability)
+    return (old.status.state, old.availability) != (new.status.state, new.availability)
