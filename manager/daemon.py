@@ -11,7 +11,7 @@ import trio
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
-from beeyard.core.model import Task
+from beeyard.core.model import Network, Task
 from beeyard.core.states import Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
@@ -23,6 +23,7 @@ from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
 from beeyard.manager.planner import Planner
@@ -61,13 +62,17 @@ async def run(
         ledger = AddressLedger(aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
+        ipam = IpamService(host, store, ledger, planner.index.pools_for, config.ipam)
         hooks = (
             address_hook(ledger, planner.index.pools_for, host.new_id),
+            ipam.hook,
             port_hook(ports, host.new_id),
             *more_hooks,
         )
         lifecycle = Lifecycle(host, store, planner, hooks, config)
+        ipam.retry = lifecycle.retry
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
+        await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
@@ -81,6 +86,7 @@ async def run(
             orchestrator,
             ledger,
             store,
+            ipam,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
@@ -108,6 +114,7 @@ class LiveStatus:
         orchestrator: ReplicatedOrchestrator,
         ledger: AddressLedger,
         store: Store,
+        ipam: IpamService,
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
@@ -116,6 +123,7 @@ class LiveStatus:
         self._orchestrator = orchestrator
         self._ledger = ledger
         self._store = store
+        self._ipam = ipam
 
     @property
     def address(self) -> str:
@@ -127,7 +135,8 @@ class LiveStatus:
         """What an operator should know now."""
         mass_failure = self._dispatcher.mass_failure
         aside = aside_warnings(self._ledger.aside(), self._store.nodes)
-        return (mass_failure, *aside) if mass_failure else aside
+        found = (*aside, *self._ipam.warnings)
+        return (mass_failure, *found) if mass_failure else found
 
     def join_token(self, role: Role) -> str:
         """The token with which a node gets this role."""
@@ -144,6 +153,15 @@ class LiveStatus:
     def put_aside(self, pool_id: str) -> Sequence[str]:
         """Addresses of a pool that strangers have, with their MAC addresses."""
         return tuple(f"{aside.address} ({aside.mac})" for aside in self._ledger.aside(pool_id))
+
+    @property
+    def ipam_plugins(self) -> Sequence[str]:
+        """Names of the IPAM plugins that networks use."""
+        return self._ipam.plugins
+
+    async def create_network(self, network: Network) -> Network:
+        """Store a network, once it has its pools."""
+        return await self._ipam.create_network(network)
 
     def waiting_for(self, task_id: str) -> str:
         """What keeps a planned task from being committed; "" when it is not planned."""

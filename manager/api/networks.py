@@ -12,7 +12,7 @@ from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full
 from beeyard.manager.api.filters import FilterSet, has_label, parse_filters
 from beeyard.manager.api.lookup import all_networks, find_network
-from beeyard.manager.control.network import create_network, remove_network
+from beeyard.manager.control.network import remove_network
 
 
 def routes(context: Context) -> list[Route]:
@@ -59,7 +59,7 @@ def _is_dangling(context: Context, network: Network) -> bool:
 
 async def network_create(context: Context, call: Call) -> Reply:
     network = read_network(call.json(), context.host.new_id())
-    created = await create_network(context.store, network)
+    created = await context.status.create_network(network)
     warning = gateway_warning(created, context.store.networks.values())
     return Reply({"Id": created.id, "Warning": warning}, 201)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from beeyard.core.address_pool import PoolUsage
-from beeyard.core.model import Task
+from beeyard.core.model import Network, Task
 from beeyard.core.states import Role
 
 
@@ -36,6 +36,18 @@ class ManagerStatus(Protocol):
 
     def put_aside(self, pool_id: str) -> Sequence[str]:
         """Addresses of a pool that strangers have: "10.77.0.64 (02:00:00:00:00:99)"."""
+
+    @property
+    def ipam_plugins(self) -> Sequence[str]:
+        """Names of the IPAM plugins that networks use."""
+
+    async def create_network(self, network: Network) -> Network:
+        """Store a network, once its IPAM plugin has given its pools if it names one.
+
+        Raises:
+            As `control.network.add_network`; DiskError.
+            FailedPrecondition: the plugin does not give them; says which and why.
+        """
 
     def waiting_for(self, task_id: str) -> str:
         """For a task that is planned and not committed: "planned on node yard2, waiting for addresses"; else ""."""

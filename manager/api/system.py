@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from beeyard import __version__
 from beeyard.core.model import Cluster
+from beeyard.core.pools import IPAM_DEFAULT, IPAM_NULL
 from beeyard.core.states import Role
 from beeyard.manager.api.call import Call, Reply, error_reply, route
 from beeyard.manager.api.context import Context
@@ -84,7 +85,13 @@ async def info(context: Context, _call: Call) -> Reply:
         "Images": 0,
         "Driver": "none",
         "DriverStatus": None,
-        "Plugins": {"Volume": [], "Network": ["host", *link_kinds], "Authorization": None, "Log": []},
+        "Plugins": {
+            "Volume": [],
+            "Network": ["host", *link_kinds],
+            "IPAM": [IPAM_DEFAULT, IPAM_NULL, *context.status.ipam_plugins],  # Docker has no such list
+            "Authorization": None,
+            "Log": [],
+        },
         # Absent, these make the docker command warn about a kernel without limits.
         **dict.fromkeys(("MemoryLimit", "SwapLimit", "CpuCfsPeriod", "CpuCfsQuota", "CPUShares", "CPUSet"), True),
         **dict.fromkeys(("PidsLimit", "IPv4Forwarding", "OomKillDisable"), True),

@@ -20,20 +20,30 @@ async def create_network(store: Store, network: Network) -> Network:
     """Store a new network.
 
     Raises:
+        See `add_network`; DiskError.
+    """
+    return await store.commit(lambda tx: add_network(tx, network))
+
+
+def add_network(tx: Transaction, network: Network) -> Network:
+    """Create a network in a transaction.
+
+    Raises:
         InvalidSpec, Unsupported: see `core.network_spec.validate_network`.
         InvalidSpec: its gateway is the address of a task.
         Forbidden: a predefined name.
-        NameConflict, DiskError
+        NameConflict
     """
+    check_network(tx, network)
+    return tx.create(network)
 
-    def build(tx: Transaction) -> Network:
-        if network.name in PREDEFINED_NAMES:
-            raise Forbidden(f"operation is not permitted on predefined {network.name} network")
-        validate_network(network, tx.networks.values())
-        _check_gateways(tx, network)
-        return tx.create(network)
 
-    return await store.commit(build)
+def check_network(tx: Transaction, network: Network) -> None:
+    """Raise what `add_network` would, except for a name that another network has."""
+    if network.name in PREDEFINED_NAMES:
+        raise Forbidden(f"operation is not permitted on predefined {network.name} network")
+    validate_network(network, tx.networks.values())
+    _check_gateways(tx, network)
 
 
 def _check_gateways(tx: Transaction, network: Network) -> None:
@@ -84,4 +94,4 @@ def _use_of(tx: Transaction, network: Network) -> str:
     return ""
 
 
-__all__ = ["create_network", "remove_network"]
+__all__ = ["add_network", "check_network", "create_network", "remove_network"]

@@ -9,9 +9,10 @@ import msgspec
 
 from beeyard.core.address_pool import AddressBook, PoolUsage
 from beeyard.core.grant import AddressGrant
-from beeyard.core.model import Task
+from beeyard.core.model import Network, Task
 from beeyard.core.pools import pools_of
 from beeyard.core.states import Role
+from beeyard.manager.control.network import create_network
 from beeyard.manager.store import Store, Transaction
 
 
@@ -25,6 +26,13 @@ class PlainStatus:
         self.waits: dict[str, str] = {}
         self.held: dict[str, str] = {}
         self.n_rotations = 0
+
+    @property
+    def ipam_plugins(self) -> list[str]:
+        return []
+
+    async def create_network(self, network: Network) -> Network:
+        return await create_network(self._store, network)
 
     def join_token(self, role: Role) -> str:
         cluster = self._store.cluster

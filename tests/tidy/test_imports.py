@@ -136,6 +136,8 @@ FIREBREAKS = {
     "manager/dispatch/dispatcher.py",
     "manager/transition.py",  # one task of a lot that is stored
     "manager/hooks/run.py",  # one hook of one task
+    "manager/ipam/ask.py",  # one question to a plugin
+    "manager/ipam/give_back.py",  # one lease on its way back
     "agent/session.py",
     "agent/workload.py",
     "agent/lifecycle.py",

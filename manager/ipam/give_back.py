@@ -1,0 +1,179 @@
+"""Gives back to plugins what nobody uses any more, until they acknowledge it.
+
+Theory of operation
+-------------------
+What has to be given back follows from the store: a lease whose task has ended, is gone or never had the grant. So nothing is
+written when a grant is released; the manager that is running remembers it here, and the next one finds it out anew.
+
+* An address that an agent may have used rests first, so that the plugin does not hand it out while neighbours still know it.
+* Of a lease in doubt (the plugin was asked and nobody knows what it gave) the question is repeated word by word: a plugin
+  that knows leases by their `beeyard.lease.id`, or by a MAC address, gives the same address again, which then goes back.
+  Any other gives a new one, which goes back too; what it gave before stays in its books.
+* A release whose acknowledgement was lost is repeated while nobody asks for addresses of that pool, because the plugin may
+  have handed the address out anew: a late repetition would take it from its new owner.
+* A plugin that is out is tried as often as its `Desk` says. One that *answers* with an error for an hour is believed that it
+  knows nothing of the address, and that is logged: it may have lost its books.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import structlog
+import trio
+
+from beeyard.core.ipam import AddressLease, LeaseState, PoolLease, PoolPart
+from beeyard.manager.ipam.answer import read_address
+from beeyard.manager.ipam.desk import PAUSE_S, PAUSE_S_MAX, Desk
+from beeyard.manager.ipam.fault import FaultKind, PluginFault
+from beeyard.manager.ipam.leases import Leases
+
+# Refusals of a repeated question after which it is clear that the plugin gave nothing, or will never say.
+DOUBTS_MAX = 5
+# For how long a plugin may answer "no" to a release before it is believed.
+BELIEVED_AFTER_S = 3600.0
+# Past this an operator hears of addresses that were not taken back.
+LATE_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class _Entry:
+    """One lease on its way back."""
+
+    def __init__(self, due_s: float, *, sure: bool, repeated: bool) -> None:
+        self.due_s = due_s
+        self.first_s = due_s  # when it was to be given back
+        self.sure = sure  # the plugin was never asked, or said no
+        self.repeated = repeated  # a release may have arrived before
+        self.n_refused = 0
+
+
+class GiveBack:
+    """What goes back to one plugin. `run` must be running."""
+
+    def __init__(self, desk: Desk, leases: Leases, n_max: int) -> None:
+        self._desk = desk
+        self._leases = leases
+        self._entries: dict[str, _Entry] = {}  # by lease
+        self._heap: list[tuple[float, str]] = []
+        self._places = trio.Semaphore(n_max)
+        self._changed = trio.Event()
+
+    def put(self, lease_id: str, due_s: float, *, sure: bool = False, repeated: bool = False) -> None:
+        """Give a lease back at this time. Idempotent."""
+        if lease_id not in self._entries:
+            self._entries[lease_id] = _Entry(due_s, sure=sure, repeated=repeated)
+            self._push(lease_id, due_s)
+
+    def n_late(self, now_s: float) -> int:
+        """How many leases should have been taken back a while ago."""
+        return sum(entry.first_s + LATE_S < now_s for entry in self._entries.values())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._places.acquire()
+                while not self._heap or self._heap[0][0] > trio.current_time():
+                    self._changed = trio.Event()
+                    with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
+                        await self._changed.wait()
+                nursery.start_soon(self._give_back, heapq.heappop(self._heap)[1])
+
+    def _push(self, lease_id: str, due_s: float) -> None:
+        heapq.heappush(self._heap, (due_s, lease_id))
+        self._changed.set()
+
+    async def _give_back(self, lease_id: str) -> None:
+        entry = self._entries[lease_id]
+        try:
+            lease = self._leases.get(lease_id)
+            if lease is not None:
+                await self._settle(lease, entry)
+            del self._entries[lease_id]
+        except PluginFault as fault:
+            self._desk.failed(fault)
+            entry.n_refused += not fault.is_outage
+            pause_s = min(PAUSE_S * 2 ** min(entry.n_refused, 10), PAUSE_S_MAX)
+            self._push(lease_id, max(trio.current_time() + pause_s, self._desk.out_until_s))
+        except Exception:
+            # A firebreak, as in `ask`: it stays on its way back.
+            log.exception("giving back to an IPAM plugin failed", plugin=self._desk.plugin.name, lease=lease_id)
+            self._push(lease_id, trio.current_time() + PAUSE_S_MAX)
+        finally:
+            self._places.release()
+
+    async def _settle(self, lease: AddressLease, entry: _Entry) -> None:
+        pool = self._leases.pool(lease.pool_id)
+        if pool is None or (entry.sure and not lease.addresses):
+            await self._leases.forget(lease)
+            return
+        if lease.state is LeaseState.ASKING and not entry.sure:
+            lease = await self._ask_again(lease, entry)
+        for address in lease.addresses:
+            await self._release(lease, _part_of(pool, address).pool_id, address, entry)
+        if not lease.addresses:
+            await self._leases.forget(lease)
+
+    async def _ask_again(self, lease: AddressLease, entry: _Entry) -> AddressLease:
+        """The lease with what the plugin says that it has."""
+        pool = self._leases.pool(lease.pool_id)
+        assert pool is not None
+        found = list(lease.addresses)
+        for part in pool.parts[len(found) :]:
+            try:
+                async with self._desk.turn(lease.pool_id):
+                    answer = await self._desk.plugin.request_address(part.pool_id, lease.options)
+            except PluginFault as fault:
+                if fault.is_outage or entry.n_refused < DOUBTS_MAX:
+                    raise
+                log.warning("an IPAM plugin may keep an address", lease=lease.id, reason=str(fault))
+                break
+            self._desk.worked()
+            address = read_address(answer)
+            if address is None:
+                if entry.n_refused < DOUBTS_MAX:
+                    raise PluginFault(self._desk.plugin.name, FaultKind.JUNK, "it gives no address", in_doubt=True)
+                break
+            if self._leases.take(lease, str(address)):
+                # It repeats what another task has, so there is nothing of this lease.
+                break
+            found.append(str(address))
+        await self._leases.keep(lease, LeaseState.HELD, tuple(found))
+        return self._leases.get(lease.id) or lease
+
+    async def _release(self, lease: AddressLease, plugin_pool_id: str, address: str, entry: _Entry) -> None:
+        ip = address.partition("/")[0]
+        self._leases.going_back[lease.id] = ip
+        try:
+            if entry.repeated:
+                async with self._desk.alone(lease.pool_id):
+                    if self._leases.going_back.get(lease.id) != ip:
+                        return  # it was handed out anew while we waited
+                    await self._desk.plugin.release_address(plugin_pool_id, address)
+            else:
+                async with self._desk.turn("releases"):
+                    await self._desk.plugin.release_address(plugin_pool_id, address)
+        except PluginFault as fault:
+            if self._leases.going_back.get(lease.id) != ip:
+                return
+            entry.repeated = entry.repeated or fault.in_doubt
+            if not fault.in_doubt:
+                del self._leases.going_back[lease.id]
+            believed = entry.first_s + BELIEVED_AFTER_S < trio.current_time()
+            if not (fault.kind is FaultKind.REFUSED and believed):
+                raise
+            log.warning("an IPAM plugin knows nothing of an address", address=address, reason=str(fault))
+        else:
+            self._desk.took_back()
+        await self._leases.gave_back(lease, address)
+
+
+def _part_of(pool: PoolLease, address: str) -> PoolPart:
+    """Where an address came from; one of a family that was not asked for, from the first."""
+    return next((part for part in pool.parts if part.v6 == (":" in address)), pool.parts[0])
+
+
+__all__ = ["GiveBack"]
