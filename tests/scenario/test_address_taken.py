@@ -1,0 +1,92 @@
+"""Machines that nobody registered have addresses of a pool: what becomes of the tasks, and of the addresses."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from beeyard.core.desire import TAKEN_MAX
+from beeyard.manager.config import ManagerConfig
+from tests.support.small_cluster import MANAGER, SmallCluster, a_small_cluster, addresses
+
+MAC = "02:00:00:00:00:99"
+# Longer than a freed address rests (30 s), and short: each virtual minute of a cluster costs real time.
+CONFIG = ManagerConfig(put_aside_s=90.0)
+
+
+def strangers(cluster: SmallCluster, *taken: str) -> None:
+    """From now on exactly these addresses are answered for by a machine that is no host of the cluster."""
+    for name in cluster.agents:
+        cluster.parts(name).kernel.neighbours.mac_of = dict.fromkeys(taken, MAC).get
+
+
+async def pool(cluster: SmallCluster) -> dict[str, object]:
+    """The state of the one pool."""
+    shown: dict[str, object] = (await cluster.api.call("GET", "/networks/lan"))["Status"]["IPAM"]["Pools"]["lan"]
+    return shown
+
+
+async def test_a_task_gets_another_address_and_the_one_that_is_taken_is_put_aside(autojump_clock: MockClock) -> None:
+    """Also with restart condition none; everybody can see whose address it is, and it comes back when the time is over."""
+    async with a_small_cluster(config=CONFIG) as cluster:
+        await cluster.network("10.77.0.0/29", "fd77::/125")
+        strangers(cluster, "10.77.0.1", "fd77::1")
+        service = await cluster.service(RestartPolicy={"Condition": "none"})
+        refused, running = await cluster.running(1)
+        assert (addresses(refused), addresses(running)) == (["10.77.0.1", "fd77::1"], ["10.77.0.2", "fd77::2"])
+        assert (refused["Status"]["State"], refused["Status"]["Err"]) == (
+            "rejected",
+            f"address 10.77.0.1 is in use on eth0 by {MAC}, address fd77::1 is in use on eth0 by {MAC}: "
+            "they are put aside",
+        )
+        shown = await pool(cluster)
+        assert shown["PutAside"] == f"10.77.0.1 ({MAC}), fd77::1 ({MAC})"
+        assert (shown["Total"], shown["Used"], shown["Cooling"], shown["Free"]) == (6, 1, 1, 4)
+        warnings = (await cluster.api.call("GET", "/info"))["Warnings"]
+        assert [w.partition(", as node a")[0] for w in warnings] == [
+            f"address {address} is in use outside the cluster by {MAC}" for address in ("10.77.0.1", "fd77::1")
+        ]
+        await cluster.scale(service, 6)
+        await cluster.running(5)
+        strangers(cluster)
+        await cluster.running(6, timeout_s=100.0)
+        assert "PutAside" not in await pool(cluster)
+        assert (await cluster.api.call("GET", "/info"))["Warnings"] == []
+
+
+async def test_a_new_manager_knows_what_was_put_aside(autojump_clock: MockClock) -> None:
+    """It reads it from the stored task, and gives the address to nobody for the rest of the time."""
+    async with a_small_cluster(config=CONFIG) as cluster:
+        await cluster.network("10.77.0.0/29")
+        strangers(cluster, "10.77.0.1")
+        service = await cluster.service()
+        await cluster.running(1)
+        await trio.sleep(30)
+        cluster.world.crash(MANAGER)
+        cluster.world.restart(MANAGER)
+        await cluster.until(lambda nodes: all(n["Status"]["State"] == "ready" for n in nodes), "/nodes")
+        assert (await pool(cluster))["PutAside"] == f"10.77.0.1 ({MAC})"
+        strangers(cluster)
+        await cluster.scale(service, 6)
+        await trio.sleep(30)
+        # The first task is the one that was refused.
+        assert "10.77.0.1" not in [a for task in (await cluster.running(5))[1:] for a in addresses(task)]
+        tasks = await cluster.running(6, timeout_s=60)
+        assert [addresses(task) for task in tasks][-1] == ["10.77.0.1"]
+
+
+async def test_somebody_who_answers_for_everything_does_not_have_the_pool_tried_in_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    """Some at once, then one a delay; once it is quiet the service comes up with what is left."""
+    async with a_small_cluster("a1") as cluster:
+        await cluster.network("10.77.0.0/24")
+        strangers(cluster, *(f"10.77.0.{number}" for number in range(256)))
+        await cluster.service()
+        await trio.sleep(30)
+        shown = await pool(cluster)
+        n_tried = str(shown["PutAside"]).count(MAC)
+        # The default restart delay is 5 s.
+        assert TAKEN_MAX < n_tried < TAKEN_MAX + 9
+        strangers(cluster)
+        await cluster.running(1)
