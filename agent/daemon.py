@@ -59,8 +59,8 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Run
     contact = Contact()
     reporter = Reporter(config.coalesce_s)
     state = LocalState(host.files, config.state_dir)
-    steps = Steps(_steps(host, config, identity))
-    around = Surroundings(host, state, reporter, Admission(host.resources), contact, steps)
+    steps = _steps(host, config, identity)
+    around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
     describer = Describer(host, config.node_name)
     equipment = Equipment(host, config, identity, contact, reporter, describer)
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
@@ -69,7 +69,7 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Run
         workload = Workload(around, nursery)
         workload.adopt(records, controllers)
         connector = Connector(equipment, managers, workload)
-        task_status.started(RunningAgent(config, describer, reporter, workload, connector))
+        task_status.started(RunningAgent(config, describer, reporter, workload, connector, steps))
         end: ClusterError | None = None
         if not is_member:
             assert token is not None

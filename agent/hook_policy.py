@@ -12,8 +12,11 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+
+from beeyard.runtime.settings import reloadable
 
 # Sysctls that each IPC or UTS namespace has for itself; `net.` ones belong to the network namespace. As Docker has them.
 # Source: Linux ipc/ipc_sysctl.c, ipc/mq_sysctl.c, kernel/utsname_sysctl.c
@@ -40,17 +43,17 @@ class HookPolicy(msgspec.Struct, frozen=True, kw_only=True):
     # The executables; read anew for each task. It need not exist.
     directory: str = "/etc/beeyard/hooks.d"
     # One call of one hook. A task waits so long for a hook that hangs, and three times as long at its end.
-    timeout_s: float = 10.0
+    timeout_s: Annotated[float, reloadable()] = 10.0
     # Names of environment variables; * and ? stand for any text and any character: "GPU_*".
-    allow_env: tuple[str, ...] = ()
+    allow_env: Annotated[tuple[str, ...], reloadable()] = ()
     # Names of sysctls, with * and ? too: "net.ipv4.tcp_*". Only those that the task has for itself can be allowed.
-    allow_sysctls: tuple[str, ...] = ()
+    allow_sysctls: Annotated[tuple[str, ...], reloadable()] = ()
     # Files and directories of this host that may be mounted read-only, with all below them.
-    allow_mounts: tuple[str, ...] = ()
+    allow_mounts: Annotated[tuple[str, ...], reloadable()] = ()
     # Those that may be mounted for writing as well; what is named here need not be named above.
-    allow_writable_mounts: tuple[str, ...] = ()
+    allow_writable_mounts: Annotated[tuple[str, ...], reloadable()] = ()
     # Devices, with * and ? too: "/dev/nvidia*".
-    allow_devices: tuple[str, ...] = ()
+    allow_devices: Annotated[tuple[str, ...], reloadable()] = ()
 
     def faults(self) -> list[str]:
         """What cannot be meant like that, a sentence each."""

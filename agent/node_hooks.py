@@ -70,6 +70,10 @@ class NodeHookStep(Step):
         self._locks: dict[str, trio.Lock] = {}
         self._load_lock = trio.Lock()
 
+    def take_policy(self, policy: HookPolicy) -> None:
+        """What hooks may do from the next call on."""
+        self._policy = policy
+
     # --- the step ----------------------------------------------------------------------------------------------------
 
     def found(self, task: AssignedTask) -> None:

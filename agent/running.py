@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 import trio
 
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.describe import Describer
+from beeyard.agent.node_hooks import NodeHookStep
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.session import Connector
+from beeyard.agent.steps import Step
 from beeyard.agent.workload import Workload
 
 # How often it is looked whether a drained node is empty.
@@ -27,12 +31,14 @@ class RunningAgent:
         reporter: Reporter,
         workload: Workload,
         connector: Connector,
+        steps: Sequence[Step],
     ) -> None:
         self._config = config
         self._describer = describer
         self._reporter = reporter
         self._workload = workload
         self._connector = connector
+        self._steps = steps
 
     def summary(self) -> str:
         """One line: its manager and its tasks."""
@@ -45,6 +51,9 @@ class RunningAgent:
         """Take over what may change."""
         assert isinstance(config, AgentConfig)
         self._config = config
+        for step in self._steps:
+            if isinstance(step, NodeHookStep):
+                step.take_policy(config.hooks)
 
     async def prepare_stop(self) -> None:
         """With `drain_on_stop`: have the tasks run elsewhere and wait until none is left here, for as long as is allowed."""
