@@ -9,6 +9,7 @@ whichever pools overlap there. Within a segment an address is, in this order of 
 * *fixed*, never handed out: gateway, auxiliary and reserved addresses of any pool of the segment, the network and broadcast
   address of each IPv4 subnet (not /31 and /32: RFC 3021), the subnet-router anycast address of each IPv6 subnet (not /127 and
   /128: RFC 6164), and the addresses that the nodes themselves have (`set_foreign`, in all segments);
+* *pinned*: kept for whoever asks for it by name (`set_pins`);
 * *cooling*: released a short while ago, so that neighbours forget the old MAC before the address comes back; or *put aside*
   for longer, because a machine outside the cluster was found to have it;
 * or free.
@@ -30,7 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from beeyard.core.address_space import AddressSpace, PoolUsage, Range, decrease, edge_addresses
-from beeyard.core.errors import NotFound, PoolExhausted
+from beeyard.core.errors import AddressUnavailable, NotFound, PoolExhausted
 from beeyard.core.model import IPAMConfig
 
 # 30 s: an ARP entry lives 15 to 45 s by Linux' default (base_reachable_time 30 s, half to three halves of it).
@@ -68,6 +69,8 @@ class AddressBook:
         self._grants: dict[str, _Grant] = {}
         self._foreign: dict[str, frozenset[tuple[int, int]]] = {}
         self._foreign_count: dict[int, Counter[int]] = {4: Counter(), 6: Counter()}
+        self._pins: dict[str, frozenset[tuple[str, int, int]]] = {}  # by owner: (segment, family, address)
+        self._holder: dict[tuple[str, int, int], str] = {}  # (segment, family, address) → grant
         self._spaces: dict[tuple[str, int], AddressSpace] = {}
         self._cooling: list[tuple[float, str, int, int]] = []  # heap of (ready_s, segment, family, address)
 
@@ -110,6 +113,21 @@ class AddressBook:
                 if space_family == family:
                     space.refresh([*gone, *come])
 
+    def set_pins(self, owner: str, pins: Iterable[tuple[str, str]]) -> None:
+        """Replace what is kept for an owner, as (segment, address): it is given by name alone. None: nothing any more."""
+        now = frozenset((segment, *_parse(text)) for segment, text in pins)
+        before = self._pins.pop(owner, frozenset())
+        if now:
+            self._pins[owner] = now
+        for change, changed in ((-1, before - now), (1, now - before)):
+            for segment, family, address in sorted(changed):
+                space = self._space(segment, family)
+                if change > 0:
+                    space.pinned[address] += 1
+                else:
+                    decrease(space.pinned, (address,))
+                space.refresh((address,))
+
     def held_among(self, addresses: Iterable[str]) -> list[str]:
         """Those of some addresses (with or without prefix length) that a grant holds, in whatever segment."""
         parsed = [(text, *_parse(text)) for text in addresses]
@@ -141,6 +159,33 @@ class AddressBook:
         self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts)
         return texts
 
+    def reserve_pinned(self, pool_id: str, grant_id: str, pins: Sequence[str], now_s: float) -> tuple[str, ...]:
+        """Take these addresses of a pool's subnets, and one each of its other families. All or nothing.
+
+        An address that rests is given all the same: whoever has it by name had it before.
+
+        Raises:
+            AddressUnavailable: one of them cannot be given.
+            PoolExhausted: no address of another family is free now.
+            NotFound: no such pool.
+        """
+        spec, ranges = self._pool(pool_id)
+        asked = dict(map(_parse, pins))
+        for text in pins:
+            if use := self.use_of(spec.segment, text, now_s, by_name=True):
+                raise AddressUnavailable(text, use)
+        found: list[tuple[Range, int]] = []
+        for span in ranges:
+            address = asked.get(span.family, self._space(spec.segment, span.family).find(span))
+            if address is None:
+                raise PoolExhausted(spec.name, span.family)
+            found.append((span, address))
+        for span, address in found:
+            span.cursor = span.cursor if span.family in asked else address + 1
+        texts = tuple(span.text(address) for span, address in found)
+        self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts)
+        return texts
+
     def restore(self, grant_id: str, pool_id: str, segment: str, addresses: Sequence[str]) -> None:
         """Hold what was granted earlier, before anything new is reserved. Repeating it is fine.
 
@@ -160,8 +205,11 @@ class AddressBook:
         for span in self._pools[pool_id][1] if pool_id in self._pools else ():
             span.cursor = next((address + 1 for family, address in parsed if family == span.family), span.cursor)
 
-    def use_of(self, segment: str, address: str, now_s: float) -> str:
-        """What keeps an address (with or without prefix length) of a segment from being granted; "" when nothing does."""
+    def use_of(self, segment: str, address: str, now_s: float, *, by_name: bool = False) -> str:
+        """What keeps an address (with or without prefix length) of a segment from being granted; "" when nothing does.
+
+        `by_name`: to whom it is pinned, so that neither this nor a rest matters.
+        """
         family, number = _parse(address)
         self._thaw(now_s)
         space = self._space(segment, family)
@@ -171,7 +219,16 @@ class AddressBook:
             return "a node has itself"
         if number in space.fixed:
             return "is never handed out on this LAN"
+        if by_name:
+            return ""
+        if number in space.pinned:
+            return "is kept for a slot of a service"
         return "rests, because a task had it a moment ago" if number in space.ready_s else ""
+
+    def ready_s(self, segment: str, address: str) -> float | None:
+        """When an address that rests or was put aside is free again; None when it does neither."""
+        family, number = _parse(address)
+        return self._space(segment, family).ready_s.get(number)
 
     def release(self, grant_id: str, now_s: float) -> None:
         """Give a grant's addresses back; each rests for the cool-down. Idempotent."""
@@ -179,8 +236,10 @@ class AddressBook:
         for family, address in grant.addresses if grant is not None else ():
             assert grant is not None
             space = self._space(grant.segment, family)
-            if space.give_up(address) and self._cool_down_s > 0:
-                self._cool(grant.segment, family, address, now_s + self._cool_down_s)
+            if space.give_up(address):
+                self._holder.pop((grant.segment, family, address), None)
+                if self._cool_down_s > 0:
+                    self._cool(grant.segment, family, address, now_s + self._cool_down_s)
             space.refresh((address,))
 
     def set_aside(self, segment: str, address: str, until_s: float) -> None:
@@ -208,6 +267,10 @@ class AddressBook:
         self._thaw(now_s)
         return self._cooling[0][0] if self._cooling else None
 
+    def holder(self, segment: str, address: str) -> str:
+        """The grant that holds an address (with or without prefix length); "" when none does."""
+        return self._holder.get((segment, *_parse(address)), "")
+
     def addresses_of(self, grant_id: str) -> tuple[str, ...]:
         """What a grant holds, with prefix lengths; empty when there is no such grant."""
         grant = self._grants.get(grant_id)
@@ -234,6 +297,7 @@ class AddressBook:
         self._grants[grant_id] = _Grant(pool_id, segment, addresses, texts)
         for family, address in addresses:
             self._space(segment, family).hold((address,))
+            self._holder[segment, family, address] = grant_id
 
     def _unfix(self, spec: PoolSpec, ranges: Iterable[Range]) -> None:
         for span in ranges:
@@ -243,14 +307,16 @@ class AddressBook:
 
     def _move_grants(self, spec: PoolSpec) -> None:
         """Follow a pool into another segment. There an address may then be held twice; it is freed by the last release."""
-        for grant in self._grants.values():
+        for grant_id, grant in self._grants.items():
             if grant.pool_id != spec.pool_id or grant.segment == spec.segment:
                 continue
             for family, address in grant.addresses:
                 old = self._space(grant.segment, family)
-                old.give_up(address)
+                if old.give_up(address):
+                    self._holder.pop((grant.segment, family, address), None)
                 old.refresh((address,))
                 self._space(spec.segment, family).hold((address,))
+                self._holder[spec.segment, family, address] = grant_id
             grant.segment = spec.segment
 
     def _thaw(self, now_s: float) -> None:

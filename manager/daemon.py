@@ -62,13 +62,9 @@ async def run(
         ledger = AddressLedger(aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
-        ipam = IpamService(host, store, ledger, planner.index.pools_for, config.ipam)
-        hooks = (
-            address_hook(ledger, planner.index.pools_for, host.new_id),
-            ipam.hook,
-            port_hook(ports, host.new_id),
-            *more_hooks,
-        )
+        pools_for, new_id = planner.index.pools_for, host.new_id
+        ipam = IpamService(host, store, ledger, pools_for, config.ipam)
+        hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, port_hook(ports, new_id), *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))

@@ -18,6 +18,7 @@ stored when a new manager starts, and there the wall clock must do: should it ha
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
@@ -26,9 +27,10 @@ import trio
 from beeyard.core.address_pool import COOL_DOWN_S, AddressBook, PoolUsage
 from beeyard.core.errors import NotFound
 from beeyard.core.grant import AddressGrant
-from beeyard.core.model import Network, Node, Task
+from beeyard.core.model import Network, Node, Service, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.hooks.aside import ASIDE_S, AddressesAside, Aside
+from beeyard.manager.hooks.slot_claims import SlotClaims
 from beeyard.manager.store import View
 
 # More than any number of tasks, for pools whose addresses others count, or that have none.
@@ -55,6 +57,7 @@ class AddressLedger:
         self._networks: dict[str, Network] = {}
         self._pools: dict[str, list[ResolvedPool]] = {}
         self._known: dict[str, ResolvedPool] = {}  # by pool id
+        self._slots = SlotClaims(self._book, self.pools)
         self._clashes: dict[str, list[str]] = {}  # by node id: its own addresses that tasks hold, as last told
 
     def load(self, view: View) -> None:
@@ -62,9 +65,12 @@ class AddressLedger:
         self.set_networks(view.networks.values())
         for node in view.nodes.values():
             self.set_node(node)
+        for service in view.services.values():
+            self.set_service(service.id, service)
 
     def restore(self, task: Task, grant: AddressGrant) -> None:
         """Hold again what a task that has not ended was granted in an earlier life of the manager."""
+        self._slots.own(task, grant.id, grant.network_id)
         try:
             self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
         except ValueError as error:
@@ -124,6 +130,25 @@ class AddressLedger:
             if pool_id not in known:
                 self._book.remove_pool(pool_id)
         self._known = known
+        self._slots.networks_changed()
+
+    def set_service(self, service_id: str, service: Service | None) -> None:
+        """A service came, changed or went (None): what its labels pin to slots is kept for them."""
+        self._slots.set_service(service_id, service)
+
+    def slot_conflict(self, task: Task) -> tuple[str, str]:
+        """What a waiting task's slot cannot have yet, and the id of the task that has it: see `SlotClaims.conflict`."""
+        what, task_id = self._slots.conflict(task)
+        if not what and task.pins:
+            for aside in self.aside():
+                if aside.address in task.pins and any(
+                    pool.segment == aside.segment for id_ in task.spec.network_ids for pool in self.pools(id_)
+                ):
+                    return (
+                        f"address {aside.address}, which {aside.mac} outside the cluster has and which is put aside",
+                        "",
+                    )
+        return what, task_id
 
     def set_node(self, node: Node) -> None:
         """A node's own addresses are never handed out. One that a task has already is on the LAN twice: said once."""
@@ -170,13 +195,29 @@ class AddressLedger:
         except NotFound:
             return None
 
+    def rests_until_s(self, pool_id: str, address: str) -> float:
+        """When an address of a pool may be handed out again; in the past when nothing keeps it."""
+        pool = self._known.get(pool_id)
+        ready_s = self._book.ready_s(pool.segment, address) if pool is not None else None
+        return -math.inf if ready_s is None else ready_s
+
     def next_ready_s(self) -> float | None:
         """When the next resting address becomes free."""
         return self._book.next_ready_s(trio.current_time())
 
-    def reserve(self, pool_id: str, grant_id: str) -> tuple[str, ...]:
-        """Take an address of each family. Raises PoolExhausted."""
-        return self._book.reserve(pool_id, grant_id, trio.current_time())
+    def reserve(self, pool: ResolvedPool, grant_id: str, task: Task) -> tuple[str, ...]:
+        """Take an address of each family, those of the task's slot if it has some; none in a pool that has no book.
+
+        Raises:
+            PoolExhausted, AddressUnavailable
+        """
+        addresses: tuple[str, ...] = ()
+        if pool.has_book and task.pins:
+            addresses = self._book.reserve_pinned(pool.pool_id, grant_id, task.pins, trio.current_time())
+        elif pool.has_book:
+            addresses = self._book.reserve(pool.pool_id, grant_id, trio.current_time())
+        self._slots.own(task, grant_id, pool.network_id)
+        return addresses
 
     def claim(self, pool: ResolvedPool, grant_id: str, addresses: tuple[str, ...]) -> str:
         """Take addresses that somebody else chose, all or none; "" or why one of them cannot be had.
@@ -193,6 +234,7 @@ class AddressLedger:
     def release(self, grant_id: str, *, used: bool) -> None:
         """Give a grant back; its addresses rest if an agent may have used them. Idempotent."""
         now_s = trio.current_time()
+        self._slots.give_up(grant_id)
         self._book.release(grant_id, now_s if used else now_s - self._cool_down_s)
 
     def holds(self, grant_id: str) -> bool:

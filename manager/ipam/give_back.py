@@ -23,7 +23,9 @@ import math
 import structlog
 import trio
 
+from beeyard.core.address_pool import TIME_ERROR_S
 from beeyard.core.ipam import AddressLease, LeaseState, PoolLease, PoolPart
+from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.ipam.answer import read_address
 from beeyard.manager.ipam.desk import PAUSE_S, PAUSE_S_MAX, Desk
 from beeyard.manager.ipam.fault import FaultKind, PluginFault
@@ -50,12 +52,21 @@ class _Entry:
         self.n_refused = 0
 
 
+class _Later(Exception):
+    """Not before this time."""
+
+    def __init__(self, due_s: float) -> None:
+        super().__init__(due_s)
+        self.due_s = due_s
+
+
 class GiveBack:
     """What goes back to one plugin. `run` must be running."""
 
-    def __init__(self, desk: Desk, leases: Leases, n_max: int) -> None:
+    def __init__(self, desk: Desk, leases: Leases, ledger: AddressLedger, n_max: int) -> None:
         self._desk = desk
         self._leases = leases
+        self._ledger = ledger
         self._entries: dict[str, _Entry] = {}  # by lease
         self._heap: list[tuple[float, str]] = []
         self._places = trio.Semaphore(n_max)
@@ -93,6 +104,8 @@ class GiveBack:
             if lease is not None:
                 await self._settle(lease, entry)
             del self._entries[lease_id]
+        except _Later as later:
+            self._push(lease_id, later.due_s)
         except PluginFault as fault:
             self._desk.failed(fault)
             entry.n_refused += not fault.is_outage
@@ -112,6 +125,11 @@ class GiveBack:
             return
         if lease.state is LeaseState.ASKING and not entry.sure:
             lease = await self._ask_again(lease, entry)
+        # What a stranger on the LAN has is put aside for long, and the plugin must not hand it out meanwhile.
+        rests_s = max((self._ledger.rests_until_s(lease.pool_id, a) for a in lease.addresses), default=-math.inf)
+        if rests_s > trio.current_time() + TIME_ERROR_S:
+            entry.first_s = rests_s
+            raise _Later(rests_s)
         for address in lease.addresses:
             await self._release(lease, _part_of(pool, address).pool_id, address, entry)
         if not lease.addresses:

@@ -113,7 +113,7 @@ class IpamService:
             plugin = Plugin(self._host, self._config, name)
             plugin.replay = self._pools.replay
             desk = Desk(plugin, self._config, lambda key: self.retry(key))
-            give_back = GiveBack(desk, self._leases, self._config.calls_max)
+            give_back = GiveBack(desk, self._leases, self._ledger, self._config.calls_max)
             asker = Asker(desk, self._leases, give_back, self._ledger, self._config.deadline_s)
             self._counters[name] = _Counter(desk, give_back, asker)
             self._nursery.start_soon(desk.run)

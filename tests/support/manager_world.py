@@ -20,16 +20,17 @@ from beeyard.core.host_ports import PORT_FIRST, PORT_LAST, PortBook
 from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
-from beeyard.manager.config import ManagerConfig
+from beeyard.manager.config import IpamConfig, ManagerConfig
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store, Transaction
-from beeyard.runtime.host import Host
+from beeyard.runtime.host import Files, Host, Net
 from tests.support.manager_holdings import check_holdings
 from tests.support.memory_database import MemoryDatabase
 
@@ -41,6 +42,8 @@ class MemoryHost:
     """As much of a host as these parts ask for; its wall clock goes with trio's."""
 
     hostname = "m1"
+    net: Net
+    files: Files
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
@@ -77,6 +80,7 @@ class ManagerWorld:
         self.ledger = ledger
         self.lifecycle = lifecycle
         self.orchestrator: ReplicatedOrchestrator
+        self.ipam: IpamService
         self.ports: PortBook
         self.script: Script = obedient
         self.mass_failure = ""
@@ -185,9 +189,16 @@ async def manager_world(
     mass_failure: str = "",
     index: PlacementIndex | None = None,
     port_range: tuple[int, int] = (PORT_FIRST, PORT_LAST),
+    machine: Host | None = None,
+    ipam: IpamConfig | None = None,
 ) -> AsyncIterator[ManagerWorld]:
-    """A manager that runs inside the context, on a database that may have had earlier lives."""
+    """A manager that runs inside the context, on a database that may have had earlier lives.
+
+    `machine`: has the network and the files that IPAM plugins are found by.
+    """
     memory_host = MemoryHost(database or MemoryDatabase())
+    if machine is not None:
+        memory_host.net, memory_host.files = machine.net, machine.files
     host = cast("Host", memory_host)
     store = await Store.open(host, "/state/store.db")
     ledger = AddressLedger()
@@ -195,10 +206,14 @@ async def manager_world(
     planner.index = index or planner.index
     config = ManagerConfig()
     ports = PortBook(planner.index.ports, *port_range)
-    hooks = (address_hook(ledger, planner.index.pools_for, host.new_id), port_hook(ports, host.new_id), *hooks)
+    pools_for, new_id = planner.index.pools_for, host.new_id
+    service = IpamService(host, store, ledger, pools_for, ipam or config.ipam)
+    hooks = (address_hook(ledger, pools_for, new_id), service.hook, port_hook(ports, new_id), *hooks)
     lifecycle = Lifecycle(host, store, planner, hooks, config)
+    service.retry = lifecycle.retry
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
     world.ports = ports
+    world.ipam = service
     world.script = script
     world.mass_failure = mass_failure
     world.orchestrator = ReplicatedOrchestrator(host, store, lambda: world.mass_failure, partial(begins_new, hooks))
@@ -208,6 +223,7 @@ async def manager_world(
         await nursery.start(store.run)
         if store.cluster is None:
             await store.commit(lambda tx: tx.create(Cluster(id="c1")))
+        await nursery.start(service.run)
         await nursery.start(lifecycle.run)
         await nursery.start(world.orchestrator.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
