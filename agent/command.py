@@ -105,7 +105,7 @@ async def run(config: AgentConfig, task_status: trio.TaskStatus[Running]) -> Non
     with sole_use(config.state_dir, "agent"):
         executor = _executor(config)
         try:
-            hooks = RealHooks(config.hooks.directory, config.log_dir)
+            hooks = RealHooks(config.hooks.directory, config.log_dir, spawn=executor.spawn_hook)
             host = real.host(executors=[executor], node_hooks=hooks, hostname=config.node_name)
             await daemon.run(host, config, task_status=task_status)
         finally:

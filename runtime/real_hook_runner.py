@@ -1,12 +1,15 @@
-"""The process that holds one call of a node hook: `python -I -S -B real_hook_runner.py LIFELINE PROGRAM [ARGUMENT…]`.
+"""The process that holds one call of a node hook.
 
 Theory of operation
 -------------------
-The agent starts it for each call, with the hook's three streams as its own and with the end of a pipe whose other end the
-agent alone holds. The hook runs in a session and process group of its own. When it ends, or when the pipe ends (the agent
-says that it is enough, or is dead), every process that came from the hook is killed and reaped, those included that went
-into a session of their own: as *subreaper* this process becomes the parent of whoever loses theirs. Then it ends with the
-hook's exit code.
+The agent has one for each call, with the hook's three streams and one end of a socket pair whose other end the agent alone
+holds. The hook runs in a session and process group of its own. When it ends, or when the socket does (the agent says that it
+is enough, or is dead), every process that came from the hook is killed and reaped, those included that went into a session
+of their own: as *subreaper* this process becomes the parent of whoever loses theirs. Then the hook's exit code goes over the
+socket, as a line of JSON, and this process ends.
+
+It is a fork of the process that forks for the agent, see `agent.executors.process.zygote`, which may have rights that the
+agent has not; without one it is a program: `python -I -S -B real_hook_runner.py SOCKET IN OUT ERR PROGRAM [ARGUMENT…]`.
 
 Standard library alone. Source: prctl(2), PR_SET_CHILD_SUBREAPER.
 """
@@ -15,18 +18,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 
 _PR_SET_CHILD_SUBREAPER = 36
 CANNOT_RUN = 126  # as a shell says it
 
 
-def main(lifeline: int, argv: list[str]) -> int:
+def serve(fds: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Hold one call, and answer. `fds`: the socket, then what the hook gets as its standard streams."""
+    code = _run(fds[0], fds[1:4], argv, environment)
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        os.write(fds[0], json.dumps({"exit": code}).encode() + b"\n")
+
+
+def _run(lifeline: int, streams: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the hook to its end or to that of the lifeline; its exit code."""
-    os.set_inheritable(lifeline, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     woken, wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -34,10 +45,9 @@ def main(lifeline: int, argv: list[str]) -> int:
         signal.signal(number, lambda *_: None)
     pid = os.fork()
     if pid == 0:
-        _become(argv)
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    for stream in (0, 1):  # the hook's alone: who reads its output sees the end when it has ended
-        os.dup2(null, stream)
+        _become(streams, argv, environment)
+    for stream in streams:  # the hook's alone: who reads its output sees the end when it has ended
+        os.close(stream)
     status = _wait(pid, lifeline, woken)
     _end_all(pid)
     if status is None:
@@ -45,16 +55,19 @@ def main(lifeline: int, argv: list[str]) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _become(argv: list[str]) -> None:
+def _become(streams: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> None:
     """In the child: become the hook, or say why not. Never returns."""
     try:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.set_wakeup_fd(-1)
         os.setsid()
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.umask(0o022)
-        os.execve(argv[0], argv, os.environ)
+        os.execve(argv[0], list(argv), dict(environment))
     except OSError as error:
         os.write(2, f"cannot run {argv[0]}: {error.strerror}\n".encode())
     finally:
@@ -93,11 +106,12 @@ def _end_all(pid: int) -> None:
 
 
 def _children() -> list[int]:
-    me = os.getpid()
+    me = os.readlink("/proc/self")
     with open(f"/proc/self/task/{me}/children") as file:
         return [int(child) for child in file.read().split()]
 
 
 if __name__ == "__main__":
-    # Not `sys.exit`: nothing of the interpreter's own end is needed, and the agent waits.
-    os._exit(main(int(sys.argv[1]), sys.argv[2:]))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    serve([int(word) for word in sys.argv[1:5]], sys.argv[5:], os.environ)
+    os._exit(0)  # nothing of the interpreter's own end is needed, and the agent waits

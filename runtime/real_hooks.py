@@ -1,8 +1,8 @@
 """The node hooks of this machine: executables in a directory, then Python entry points; see `NodeHooks` for the port.
 
-Each call is a process of its own, held by a small one that knows how to end it, `real_hook_runner`: 20 ms a call, and a
-hook that hangs, crashes, or starts what never ends costs this node one call. A Python callable gets a process as well: a
-thread could not be ended at its deadline, and in the agent's own process it could stop the agent.
+Each call is a process of its own, held by a small one that knows how to end it, `real_hook_runner`: a hook that hangs,
+crashes, or starts what never ends costs this node one call. A Python callable gets a process as well: a thread could not be
+ended at its deadline, and in the agent's own process it could stop the agent.
 
 What may be called at all is root's word: an executable, its directory, and all above it belong to root and nobody else
 may write them (a directory of all, such as /tmp, with its sticky bit is fine). One that is not safe makes every call fail
@@ -17,10 +17,9 @@ import json
 import os
 import re
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 import trio
@@ -28,6 +27,7 @@ import trio
 from beeyard.core.errors import NodeHookError
 from beeyard.runtime import real_hook_entry, real_hook_runner
 from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX, HookAnswer, SeenPath
+from beeyard.runtime.real_hook_streams import HookStreams, Kept
 
 ENTRY_POINTS = "beeyard.node_hooks"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -43,6 +43,11 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 log = structlog.get_logger(__name__)
 
+# Has a runner made for a command, with an environment and four descriptors, see `real_hook_runner.serve`; raises HostError.
+# Gives what is awaited once it has ended.
+Reap = Callable[[], Awaitable[object]]
+Spawn = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Awaitable[Reap]]
+
 
 class RealHooks:
     """The port `NodeHooks`.
@@ -51,16 +56,16 @@ class RealHooks:
         directory: of the executables; it need not exist, and is read anew for each task.
         log_dir: where output is kept, a file a task; "": nowhere.
         python_path: where entry points are looked for, when the agent starts; None: where this process imports from.
-        owner: user id that has to own what is called.
+        spawn: what makes the processes; None: this process does.
     """
 
     def __init__(
-        self, directory: str, log_dir: str, *, python_path: Sequence[str] | None = None, owner: int = 0
+        self, directory: str, log_dir: str, *, python_path: Sequence[str] | None = None, spawn: Spawn | None = None
     ) -> None:
         self._directory = directory
         self._log_dir = log_dir
         self._python_path = list(sys.path if python_path is None else python_path)
-        self._owner = owner
+        self._spawn = spawn or _spawn_here
         found = importlib.metadata.distributions(path=self._python_path)
         self._targets = {
             f"python:{entry.name}": entry.value
@@ -115,7 +120,7 @@ class RealHooks:
 
     def _check_owner(self, name: str, path: str) -> None:
         status = os.stat(path)
-        if status.st_uid not in (0, self._owner):
+        if status.st_uid != 0:
             raise NodeHookError(name, f"is not safe to call: {path} belongs to user {status.st_uid}: it must be root's")
         sticky_directory = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky_directory:
@@ -135,7 +140,7 @@ class RealHooks:
         started_s = time.monotonic()
         answer = None
         try:
-            answer = await _call(command, moment, task_id, document, timeout_s)
+            answer = await self._call(command, moment, task_id, document, timeout_s)
         finally:
             path = self._keep(name, moment, task_id, answer, time.monotonic() - started_s)
         return HookAnswer(
@@ -157,6 +162,46 @@ class RealHooks:
 
     def _import_path(self) -> list[str]:
         return list(dict.fromkeys([*self._python_path, *sys.path]))
+
+    async def _call(
+        self, command: list[str], moment: str, task_id: str, document: bytes, timeout_s: float
+    ) -> HookAnswer:
+        """One process from its start until nothing of it is left."""
+        environment = {"PATH": PATH, "LANG": "C.UTF-8", "BEEYARD_MOMENT": moment, "BEEYARD_TASK_ID": task_id}
+        stdout, stderr = Kept(HOOK_ANSWER_BYTES_MAX), Kept(STDERR_BYTES_MAX, end=True)
+        with HookStreams() as streams:
+            try:
+                reap = await self._spawn(command, environment, streams.theirs)
+            finally:
+                streams.hand_over()
+            exit_code: int | None = None
+            late = True
+            try:
+                with trio.move_on_after(timeout_s):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(streams.feed, document)
+                        nursery.start_soon(stdout.take, streams.stdout)
+                        nursery.start_soon(stderr.take, streams.stderr)
+                        exit_code = await streams.exit_code()
+                    late = False
+            finally:
+                streams.let_go()
+                # Safety: bounded, and needed so that nothing is left when the caller goes on.
+                with trio.CancelScope(shield=True), trio.move_on_after(DEATH_S) as scope:
+                    await streams.exit_code()
+                    await reap()
+                if scope.cancelled_caught:
+                    log.error("a process of a node hook does not die", command=command[0], task=task_id)
+        if exit_code is None and not late:
+            name = os.path.basename(command[0])
+            raise NodeHookError(name, f"was lost at {moment}: the process that held it was killed")
+        return HookAnswer(
+            exit_code=128 if exit_code is None else exit_code,
+            stdout=bytes(stdout.data),
+            stderr=stderr.data.decode(errors="replace"),
+            late=late,
+            too_long=stdout.n_dropped > 0,
+        )
 
     def _keep(self, name: str, moment: str, task_id: str, answer: HookAnswer | None, took_s: float) -> str:
         """Append a call to the task's file; its path, or "" when that failed."""
@@ -203,86 +248,15 @@ def _look(path: str) -> SeenPath | None:
     return SeenPath(path=real, kind=kind)
 
 
-async def _call(command: list[str], moment: str, task_id: str, document: bytes, timeout_s: float) -> HookAnswer:
-    """One process from its start until nothing of it is left."""
-    environment = {"PATH": PATH, "LANG": "C.UTF-8", "BEEYARD_MOMENT": moment, "BEEYARD_TASK_ID": task_id}
-    ours, theirs = os.pipe2(os.O_CLOEXEC)[::-1]  # what the runner reads ends when we close ours, or die
-    try:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-I", "-S", "-B", _RUNNER, str(theirs), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(theirs,),
-            start_new_session=True,
-            cwd="/",
-            env=environment,
-        )
-    except BaseException:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
-    stdout, stderr = _Kept(HOOK_ANSWER_BYTES_MAX), _Kept(STDERR_BYTES_MAX, end=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    late = True
-    try:
-        with trio.move_on_after(timeout_s):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_feed, process.stdin, document)
-                nursery.start_soon(stdout.take, process.stdout)
-                nursery.start_soon(stderr.take, process.stderr)
-                await process.wait()
-            late = False
-    finally:
-        os.close(ours)
-        # Safety: bounded, and needed so that nothing is left when the caller goes on.
-        with trio.CancelScope(shield=True):
-            with trio.move_on_after(DEATH_S):
-                await process.wait()
-            if process.returncode is None:
-                log.error("a process of a node hook does not die", command=command[0], task=task_id)
-                process.kill()
-                await process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                await stream.aclose()
-    return HookAnswer(
-        exit_code=process.returncode or 0,
-        stdout=bytes(stdout.data),
-        stderr=stderr.data.decode(errors="replace"),
-        late=late,
-        too_long=stdout.n_dropped > 0,
+async def _spawn_here(argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]) -> Reap:
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-I", "-S", "-B", _RUNNER, *map(str, fds), *argv],
+        pass_fds=tuple(fds),
+        start_new_session=True,
+        cwd="/",
+        env=dict(environment),
     )
-
-
-async def _feed(stream: trio.abc.SendStream, document: bytes) -> None:
-    with contextlib.suppress(trio.BrokenResourceError):  # a hook need not read
-        await stream.send_all(document)
-    await stream.aclose()
-
-
-class _Kept:
-    """A bounded part of what comes: its beginning, or its end."""
-
-    def __init__(self, n_bytes_max: int, *, end: bool = False) -> None:
-        self.data = bytearray()
-        self.n_dropped = 0
-        self._n_bytes_max = n_bytes_max
-        self._end = end
-
-    async def take(self, stream: trio.abc.ReceiveStream) -> None:
-        """Read to the end."""
-        while chunk := await stream.receive_some(65536):
-            self.data += chunk
-            surplus = max(0, len(self.data) - self._n_bytes_max)
-            self.n_dropped += surplus
-            if surplus:
-                if self._end:
-                    del self.data[:surplus]
-                else:
-                    del self.data[self._n_bytes_max :]
+    return process.wait
 
 
 __all__ = ["ENTRY_POINTS", "RealHooks"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -109,6 +109,17 @@ class ProcessExecutor:
         controller = ProcessController(self._zygote, self._order(task, additions), self._task_removed)
         self._controllers.add(controller)
         return controller
+
+    async def spawn_hook(
+        self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+    ) -> Callable[[], Awaitable[None]]:
+        """Have a node hook called (see `runtime.real_hooks`) by who forks tasks: free as a task may have to be.
+
+        Raises:
+            ExecutorError: there is nobody to do it.
+        """
+        await self._zygote.hand("hook", *fds, argv=list(argv), env=dict(environment))
+        return trio.lowlevel.checkpoint  # whoever forked it reaps it
 
     async def _task_removed(self) -> None:
         self._n_removed += 1

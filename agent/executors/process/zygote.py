@@ -19,6 +19,7 @@ from typing import Any
 
 from beeyard.agent.executors.process import cgroups, kernel, launch, logs, remains, shim
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
+from beeyard.runtime import real_hook_runner
 
 SOCKET_FD = 3
 # The request for a shim, which gets its order from the agent itself. Recognised without parsing: whatever the zygote
@@ -26,6 +27,7 @@ SOCKET_FD = 3
 SHIM = b"shim"
 # 64 KiB: a request holds paths and an id.
 REQUEST_BYTES_MAX = 1 << 16
+FDS_MAX = 4  # a socket to answer on, and the streams of a hook
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
     gc.disable()
     gc.freeze()
     while True:
-        data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
+        data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, FDS_MAX)
         if not data:
             return
         if data == SHIM:
@@ -90,8 +92,10 @@ def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
             os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
             os.close(null)
             shim.serve(socket.socket(fileno=fds[0]))
+        elif (request := json.loads(data))["op"] == "hook":
+            real_hook_runner.serve(fds, request["argv"], request["env"])
         else:
-            os.write(fds[0], json.dumps(_answer(json.loads(data), fds[1:])).encode() + b"\n")
+            os.write(fds[0], json.dumps(_answer(request, fds[1:])).encode() + b"\n")
     except EOFError:  # the agent gave up before it had asked for anything
         pass
     except BaseException:  # nobody above could handle it

@@ -158,6 +158,14 @@ class Zygote:
                 return answer
         raise ExecutorError(op, "the process that was asked ended without an answer")
 
+    async def hand(self, op: str, *fds: int, **fields: object) -> None:
+        """One request whose child answers on the first of the descriptors, which are the caller's.
+
+        Raises:
+            ExecutorError: there is no zygote.
+        """
+        await self._send(json.dumps({"op": op, **fields}).encode(), fds)
+
     async def aclose(self) -> None:
         """End it; tasks and their shims go on."""
         async with self._lock:
