@@ -105,7 +105,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         arguments = [str(part) for option in options.items() for part in option]
         manager = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "beeyard.manager", "--log-level", "error", *arguments], stderr=log, cwd=ROOT
+                [sys.executable, "-m", "beeyard", "manage", "--log-level", "error", *arguments], stderr=log, cwd=ROOT
             )
         )
         stack.callback(manager.send_signal, signal.SIGTERM)

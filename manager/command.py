@@ -35,6 +35,10 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
         if not isinstance(parsed, kind):
             raise settings.fault(name, f"{value!r} is not right: it must be {form}")
         config = msgspec.structs.replace(config, **{name: with_scheme(value, scheme)})
+    if config.host_port_last < config.host_port_first:
+        raise settings.fault(
+            "host_port_last", f"{config.host_port_last} is below host_port_first, {config.host_port_first}"
+        )
     if not config.state_dir.startswith("/"):
         raise settings.fault("state_dir", f"{config.state_dir!r} is not right: it must be an absolute path")
     return config
@@ -56,7 +60,7 @@ class _Running:
 
     def summary(self) -> str:
         """See `Running.summary`."""
-        return "; ".join([f"agents connect to {self._status.address}", *self._status.warnings])
+        return self._status.summary
 
     def reload(self, config: object) -> None:
         """See `Running.reload`: only the log level changes, which is not ours."""

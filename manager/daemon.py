@@ -12,7 +12,7 @@ from beeyard.core.address_pool import PoolUsage
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Network, Task
-from beeyard.core.states import Role
+from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.api.remote import serve_remote
@@ -133,6 +133,13 @@ class LiveStatus:
         aside = aside_warnings(self._ledger.aside(), self._store.nodes)
         found = (*aside, *self._ipam.warnings)
         return (mass_failure, *found) if mass_failure else found
+
+    @property
+    def summary(self) -> str:
+        """One line for whoever asks how it is."""
+        nodes = self._store.nodes.values()
+        n_ready = sum(node.status.state is NodeState.READY for node in nodes)
+        return "; ".join([f"{n_ready} of {len(nodes)} nodes ready; agents connect to {self._address}", *self.warnings])
 
     def join_token(self, role: Role) -> str:
         """The token with which a node gets this role."""

@@ -23,6 +23,9 @@ from beeyard.runtime.settings import Settings, SettingsError, changed, described
 # has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
 GC_THRESHOLDS = (20_000, 10, 10)
 
+# Exit code of a daemon whose settings cannot work: starting it again does not help, as it may after exit code 1.
+WRONG_SETTINGS = 2
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 log = structlog.get_logger(__name__)
@@ -100,7 +103,7 @@ class Command(Generic[T]):
             config = self.complete(settings)
         except SettingsError as error:
             print(f"{self.name}: {error}", file=sys.stderr)
-            return 1
+            return 1 if options.check_config else WRONG_SETTINGS
         if options.print_config:
             print(settings.shown(), end="")
         elif options.check_config:

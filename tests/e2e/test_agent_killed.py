@@ -113,19 +113,19 @@ def test_what_a_dead_agent_left_is_cleaned_by_the_next(node: YardCluster) -> Non
     eventually(lambda: survey.check([], node.get("/tasks")) is None, within_s=60, every_s=0.5)
 
 
-@pytest.mark.parametrize("flags", [("--purge",), ("--manager", "127.0.0.1:1")])
+@pytest.mark.parametrize("flags", [("--purge",), ("127.0.0.1:1",)])
 def test_a_second_agent_or_a_purge_beside_a_running_agent_is_refused(node: YardCluster, flags: tuple[str, ...]) -> None:
     """Nothing is touched: neither tasks nor the session of the first."""
     docker = Docker(node.api_socket)
     docker("service", "create", "--name", "kept", "host", "sleep", MARKER)
     before = [(task["ID"], task["Status"]["ContainerStatus"]["PID"]) for task in docker.running("kept")]
     state = node.state / "agent1"
-    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard.agent", *flags, "--state-dir", str(state)]
+    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard", "join", *flags, "--state-dir", str(state)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     pid = node.daemons()["agent1"].pid
     assert (ended.returncode, ended.stderr) == (
         1,
-        f"beeyard agent: cannot use {state}: another agent (pid {pid}) uses it\n",
+        f"beeyard join: cannot use {state}: another agent (pid {pid}) uses it\n",
     )
     time.sleep(1)
     assert before == [(task["ID"], task["Status"]["ContainerStatus"]["PID"]) for task in docker.running("kept")]
@@ -137,8 +137,8 @@ def test_an_agent_that_is_not_let_in_leaves_nothing(node: YardCluster) -> None:
     """With a token whose secret is wrong it says so and ends, and no directory tells of it."""
     state = node.state / "refused"
     token = node.get("/swarm")["JoinTokens"]["Worker"]
-    flags = ("--state-dir", str(state), "--manager", node.manager_address, "--token", token[:-25] + "0" * 25)
-    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard.agent", *flags]
+    flags = ("--state-dir", str(state), node.manager_address, "--join-token", token[:-25] + "0" * 25)
+    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard", "join", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert "token" in ended.stderr.splitlines()[-1]

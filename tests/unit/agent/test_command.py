@@ -60,7 +60,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_that_cannot_work_are_named(
     flags: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*flags, "--state-dir", str(tmp_path / "state")]) == 1
+    assert main([*flags, "--state-dir", str(tmp_path / "state")]) == 2
     assert capsys.readouterr().err == f"beeyard join: {sentence}\n"
     assert list(tmp_path.iterdir()) == []
 
