@@ -56,9 +56,26 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Run
     managers = ManagerList(host.files, config.state_dir, config.managers)
     await managers.load()
 
+    state = LocalState(host, config.state_dir)
+    try:
+        await _serve(host, config, identity, managers, state, None if is_member else token, task_status)
+    finally:
+        with trio.CancelScope(shield=True):  # Safety: bounded by the disk
+            await state.aclose()
+
+
+async def _serve(
+    host: Host,
+    config: AgentConfig,
+    identity: IdentityKeeper,
+    managers: ManagerList,
+    state: LocalState,
+    token: JoinToken | None,
+    task_status: trio.TaskStatus[RunningAgent],
+) -> None:
+    """Take up what runs here, join with the token if there is one to join with, and be connected."""
     contact = Contact()
     reporter = Reporter(config.coalesce_s)
-    state = LocalState(host.files, config.state_dir)
     steps = _steps(host, config, identity)
     around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
     describer = Describer(host, config.node_name)
@@ -70,10 +87,7 @@ async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[Run
         workload.adopt(records, controllers)
         connector = Connector(equipment, managers, workload)
         task_status.started(RunningAgent(config, describer, reporter, workload, connector, steps))
-        end: ClusterError | None = None
-        if not is_member:
-            assert token is not None
-            end = await _join(equipment, managers, token)
+        end = None if token is None else await _join(equipment, managers, token)
         if end is None:
             end = await connector.run()
         if isinstance(end, Removed):

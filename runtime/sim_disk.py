@@ -252,7 +252,7 @@ class SimDatabase:
         if not self._life.alive:
             raise DiskError(operation, self._path, "this machine has crashed")
         if self._failed:
-            raise DiskError(operation, self._path, self._failed)
+            raise DiskError(operation, self._path, self._failed, fatal="failed to sync" in self._failed)
 
     async def _store(self, data: bytes) -> None:
         try:
@@ -263,7 +263,7 @@ class SimDatabase:
             await self._disk.sync(self._life, self._path)
         except DiskError as error:
             self._failed = "the disk failed to sync; restart the daemon to read what it holds"
-            raise DiskError("write", self._path, self._failed) from error
+            raise DiskError("write", self._path, self._failed, fatal=True) from error
 
     async def _recover(self) -> None:
         """Read the log and drop its torn end, which must be durable before anything follows it."""

@@ -238,7 +238,7 @@ async def test_a_task_that_ended_while_the_agent_was_away_has_its_stop(machine, 
         await manager.until_state("t2", TaskState.RUNNING)
     await trio.sleep(10)
     if not keeps_record:
-        await machine.files().remove(f"{STATE_DIR}/tasks/t1")
+        await machine.lose_record("t1")
         machine.tasks.by_id.pop("t1")
     async with machine.agent() as nursery:
         manager = await machine.net.accept()

@@ -7,7 +7,7 @@ import trio
 
 from beeyard.core.states import TaskState
 from beeyard.runtime.fake_executor import Behaviour
-from tests.support.agent_machine import STATE_DIR, Machine
+from tests.support.agent_machine import Machine
 from tests.support.agent_tasks import an_assigned
 
 ADDRESS = "10.77.0.64/24"
@@ -115,7 +115,7 @@ async def test_what_the_manager_knows_to_be_over_is_not_touched(machine, autojum
 async def test_a_running_task_without_a_record_is_adopted_if_the_manager_names_it(machine, autojump_clock):
     task = an_assigned(address=ADDRESS)
     await bring_up(machine, task)
-    await machine.files().remove(f"{STATE_DIR}/tasks/t1")
+    await machine.lose_record("t1")
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await manager.welcome(nursery, [task])
@@ -129,7 +129,7 @@ async def test_a_task_that_no_manager_names_is_stopped_links_first_and_removed(m
     machine.behaviour["t1"] = Behaviour(stop_s=8)
     await bring_up(machine, an_assigned(address=ADDRESS))
     if not with_record:
-        await machine.files().remove(f"{STATE_DIR}/tasks/t1")
+        await machine.lose_record("t1")
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await trio.sleep(1)
@@ -141,13 +141,13 @@ async def test_a_task_that_no_manager_names_is_stopped_links_first_and_removed(m
         await trio.sleep(10)
         assert machine.tasks.by_id == {}
         assert machine.kernel.namespaces == ()
-        assert await machine.files().list(f"{STATE_DIR}/tasks") == []
+        assert await machine.records() == []
 
 
 async def test_nobody_gets_an_address_while_a_stranger_may_hold_it(machine, autojump_clock):
     machine.behaviour["old"] = Behaviour(stop_s=8, fail_at="links_down", n_failures=0)
     await bring_up(machine, an_assigned("old", address=ADDRESS))
-    await machine.files().remove(f"{STATE_DIR}/tasks/old")
+    await machine.lose_record("old")
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await manager.welcome(nursery, [an_assigned("new", slot=2, address=ADDRESS)])
@@ -219,7 +219,7 @@ async def test_a_disk_that_fails_once_anywhere_costs_at_most_that_task(machine, 
         await trio.sleep(60)
         assert machine.tasks.by_id == {}
         assert machine.kernel.namespaces == ()
-        assert await machine.files().list(f"{STATE_DIR}/tasks") == []
+        assert await machine.records() == []
 
 
 @pytest.mark.parametrize("after_s", [0.5, 1.5, 3.5], ids=["while preparing", "while starting", "while running"])

@@ -332,7 +332,7 @@ async def test_a_node_that_was_removed_stops_everything_links_first_and_forgets_
     assert "node n1 was removed from the cluster" in str(ending.error)
     assert machine.tasks.by_id == {}
     assert await machine.files().read(f"{STATE_DIR}/identity") is None
-    assert await machine.files().list(f"{STATE_DIR}/tasks") == []
+    assert await machine.records() == []
 
 
 async def test_an_agent_of_another_release_is_sent_away_and_its_tasks_run_on(machine, autojump_clock):

@@ -10,7 +10,7 @@ import trio
 
 from beeyard.core.states import TaskState
 from beeyard.runtime.fake_executor import Behaviour, FakeTask
-from tests.support.agent_machine import STATE_DIR, Machine
+from tests.support.agent_machine import Machine
 from tests.support.agent_tasks import a_grant, an_assigned
 
 ADDRESS = "10.77.0.64/24"
@@ -39,7 +39,7 @@ async def test_a_task_comes_up_with_its_address_and_goes_down_when_told(machine,
         assert machine.tasks.by_id == {}
         await manager.assign(removed=("t1",))
         await trio.sleep(1)
-        assert await machine.files().list(f"{STATE_DIR}/tasks") == []
+        assert await machine.records() == []
 
 
 async def test_every_status_is_later_than_the_one_before_and_states_only_rise(machine, autojump_clock):
@@ -216,7 +216,7 @@ async def test_a_full_disk_rejects_a_task_and_harms_no_other(machine, autojump_c
         machine.disk.full = True
         await manager.assign(an_assigned("second", slot=2))
         end = await manager.until_state("second", TaskState.REJECTED)
-        assert "/tasks/second" in end.err
+        assert "/tasks.db" in end.err
         machine.tasks.by_id["first"].finish(0)
         await manager.until_state("first", TaskState.COMPLETE)
 

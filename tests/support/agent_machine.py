@@ -14,12 +14,13 @@ from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.hook_policy import HookPolicy
 from beeyard.agent.identity import Identity
+from beeyard.agent.local_state import KIND
 from beeyard.core.errors import ClusterError
 from beeyard.core.states import Role
 from beeyard.runtime.fake_executor import Behaviour, FakeExecutor, FakeTasks
 from beeyard.runtime.fake_kernel import FakeKernel
-from beeyard.runtime.host import Database, Executor, Files, Netlink, NodeHooks, Pki
-from beeyard.runtime.sim_disk import SimDisk, SimFiles
+from beeyard.runtime.host import Database, Executor, Files, Netlink, NodeHooks, Pki, Record
+from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
 from beeyard.runtime.sim_hooks import GatedHooks, SimHooks
 from beeyard.runtime.sim_life import Life, PauseSwitch
 from beeyard.runtime.sim_pki import SimPki
@@ -27,6 +28,7 @@ from tests.support.scripted_manager import MANAGER, ScriptedNet
 
 EPOCH_S = 1_800_000_000.0
 STATE_DIR = "/var/lib/beeyard"
+RECORDS = f"{STATE_DIR}/tasks.db"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class MachineHost:
     rng: random.Random
     net: ScriptedNet
     pki: Pki
+    disk: SimDisk
     files: Files
     netlink: Netlink
     executors: Sequence[Executor]
@@ -54,7 +57,7 @@ class MachineHost:
         await self.life.gate()
 
     async def open_database(self, path: str) -> Database:
-        raise NotImplementedError
+        return await SimDatabase.open(self.disk, self.life, path)
 
     def resources(self) -> tuple[int, int]:
         return self.size
@@ -128,6 +131,29 @@ class Machine:
         """The disk, for the test itself."""
         return SimFiles(self.disk, Life("test", PauseSwitch()))
 
+    async def records(self) -> list[str]:
+        """Ids of the tasks that the agent keeps a record of, as a restart would find them; it may be running."""
+        _, records = await (await self._records_database()).load()
+        return [record.id for record in records]
+
+    async def lose_record(self, task_id: str) -> None:
+        """Remove a record while no agent runs."""
+        database = await self._records_database()
+        index, _ = await database.load()
+        await database.commit([Record(index=index + 1, kind=KIND, id=task_id, data=None)])
+        await database.aclose()
+
+    async def _records_database(self) -> SimDatabase:
+        owner = self.disk.opened.pop(RECORDS, None)
+        # What a test has in store for the agent's writes is not for its own looks.
+        fate, self.disk._fail_at = self.disk._fail_at, {}
+        try:
+            return await SimDatabase.open(self.disk, Life("test", PauseSwitch()), RECORDS)
+        finally:
+            self.disk._fail_at = fate
+            if owner is not None and owner.alive:
+                self.disk.opened[RECORDS] = owner
+
     def config(self, *, managers: tuple[str, ...] = (MANAGER,), token: str = "") -> AgentConfig:
         """Settings of its agent."""
         return AgentConfig(state_dir=STATE_DIR, managers=managers, join_token=token, hooks=self.hook_policy)
@@ -141,6 +167,7 @@ class Machine:
             rng=self.rng,
             net=self.net,
             pki=self.pki,
+            disk=self.disk,
             files=SimFiles(self.disk, life),
             netlink=self.kernel,
             executors=(executor,),

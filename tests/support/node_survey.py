@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from beeyard.agent.executors.process import cgroups, remains
 from beeyard.agent.executors.process.executor import ProcessExecutor
+from beeyard.runtime.sqlite_database import SqliteDatabase
 from deploy.lan import run
 from deploy.yard_cluster import YardCluster
 from tests.support.docker import addresses_of
@@ -75,10 +81,25 @@ class NodeSurvey:
         assert sorted({name for name in found if name != cgroups.SHIMS}) == task_ids
         for directory in (f"{self.places.state_dir}/shims", f"{self.places.state_dir}/tasks"):
             assert sorted(os.listdir(directory)) == task_ids, directory
-        assert set(task_ids) <= set(os.listdir(f"{self.state}/tasks")) <= {task["ID"] for task in known}
+        assert set(task_ids) <= self.records() <= {task["ID"] for task in known}
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         assert [line for line in mounts if str(self.state) in line] == []
         assert self.namespaces_held() == sorted(os.readlink(f"/proc/{pid}/ns/net") for (pid,) in shims.values())
+
+    def records(self) -> set[str]:
+        """Ids of the tasks that the agent keeps a record of. It has the database to itself, so a copy is read."""
+
+        async def read(path: str) -> set[str]:
+            database = await SqliteDatabase.open(path)
+            _, records = await database.load()
+            await database.aclose()
+            return {record.id for record in records}
+
+        with tempfile.TemporaryDirectory() as copies:
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy(f"{self.state}/tasks.db{suffix}", copies)
+            return trio.run(read, f"{copies}/tasks.db")
 
     def namespaces_held(self) -> list[str]:
         """Network namespaces that the agent keeps open, its own left out: one that is leaked shows here."""
