@@ -20,7 +20,7 @@ _FREE, _COOLING, _FIXED, _HELD = range(4)
 class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of addresses, of the family with the fewest free: total = used + cooling + free.
 
-    Those that were put aside count as cooling.
+    Those that were put aside count as cooling, those that are kept for a slot of a service as used.
     """
 
     total: int
@@ -59,6 +59,7 @@ class AddressSpace:
         self._rebuild_min = rebuild_min
         self.held: Counter[int] = Counter()
         self.fixed: Counter[int] = Counter()  # by how many pools
+        self.pinned: Counter[int] = Counter()  # by how many owners; held or not
         self.ready_s: dict[int, float] = {}  # when a cooling address is free again
         self._kind: dict[int, int] = {}
         # Invariant: _taken is sorted and holds exactly the keys of _kind; the two below are its held and cooling parts.
@@ -104,6 +105,8 @@ class AddressSpace:
             return _HELD
         if address in self.fixed or address in self._foreign:
             return _FIXED
+        if address in self.pinned:
+            return _HELD
         return _COOLING if address in self.ready_s else _FREE
 
     def usage(self, first: int, last: int) -> PoolUsage:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from beeyard.core.model import Service, Task
+from beeyard.core.pins import pins_of
 from beeyard.core.rollout import roll_out
 from beeyard.core.slots import Add, NodeFault, Raise, Situation, Slot, Steps, is_live, may_restart, slots_of
 from beeyard.core.states import TaskState
@@ -137,7 +138,10 @@ def scale(service: Service, slots: Mapping[int, Slot], situation: Situation) -> 
     occupied = [slot for slot in slots.values() if slot.is_occupied(service, situation)]
     missing = service.spec.replicas - len(occupied)
     steps = Steps()
-    if missing > 0:
+    # Of a service whose slots have addresses of their own only the first ones do: the others go, whatever runs in them.
+    pinned = len(pins_of(service.spec.labels)) > 0
+    surplus = [slot for slot in occupied if slot.number > service.spec.replicas] if pinned else []
+    if missing > 0 and not surplus:
         taken = {slot.number for slot in occupied}
         number = 0
         for _ in range(min(missing, STEPS_MAX)):
@@ -147,8 +151,8 @@ def scale(service: Service, slots: Mapping[int, Slot], situation: Situation) -> 
             before = slots.get(number)
             stopping = before is not None and any(task.holds_room for task in before.tasks)
             steps.add.append(Add(number, TaskState.READY if stopping else TaskState.RUNNING))
-    elif missing < 0:
-        for slot in _ranked(occupied)[service.spec.replicas :]:
+    elif missing < 0 or surplus:
+        for slot in surplus or _ranked(occupied)[service.spec.replicas :]:
             steps.raises += [Raise(t.id, TaskState.REMOVE) for t in slot.tasks if t.desired_state < TaskState.REMOVE]
     return steps
 

@@ -13,6 +13,7 @@
     │   └── Unsupported     501  .feature, .instead: a Docker feature that Beeyard does not have
     ├── AllocationError          nothing wrong with the request, not now          → the task waits and says why
     │   ├── PoolExhausted        .pool, .family
+    │   ├── AddressUnavailable   .address, .use
     │   ├── PortsExhausted       .protocol, .first, .last
     │   └── HookRefused          .hook, .scope ("node" | "everywhere"), .reason, .until
     │       └── PluginRefused    .plugin
@@ -21,6 +22,8 @@
     │   ├── ExecutorError        .phase, .reason, .exit_code
     │   ├── AddressTaken         .conflicts: what machines outside the cluster answer for
     │   ├── NodeHookError        .hook, .reason
+    │   ├── FirewallError        .operation, .reason
+    │   ├── PortTaken            .protocol, .port, .by
     │   └── DiskError            .operation, .path, .reason, .fatal
     ├── PeerError                the other side of a connection
     │   ├── LocalProtocolError   we were about to break the protocol (our bug)
@@ -189,6 +192,18 @@ class PoolExhausted(AllocationError):
         return f"no address left in pool {self.pool}"
 
 
+class AddressUnavailable(AllocationError):
+    """An address that a task must have, and no other, cannot be given; `use`: what it is to others."""
+
+    def __init__(self, address: str, use: str) -> None:
+        super().__init__(address, use)
+        self.address = address
+        self.use = use
+
+    def __str__(self) -> str:
+        return f"address {self.address}, which {self.use}, cannot be given"
+
+
 class PortsExhausted(AllocationError):
     """No port of the range is free on a node."""
 
@@ -291,6 +306,31 @@ class AddressTaken(HostError):
     def __str__(self) -> str:
         found = [f"address {c.address} is in use on {parent} by {c.mac}" for c, parent in self.taken]
         return f"{', '.join(found)}: {'it is' if len(found) == 1 else 'they are'} put aside"
+
+
+class FirewallError(HostError):
+    """nftables did not do what was asked; `reason` says what to do about it."""
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(operation, reason)
+        self.operation = operation
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.reason}"
+
+
+class PortTaken(HostError):
+    """A port of this node that a task was given belongs to something else."""
+
+    def __init__(self, protocol: str, port: int, by: str) -> None:
+        super().__init__(protocol, port, by)
+        self.protocol = protocol
+        self.port = port
+        self.by = by
+
+    def __str__(self) -> str:
+        return f"port {self.port}/{self.protocol} of this node is in use by {self.by}"
 
 
 class DiskError(HostError):

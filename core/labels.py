@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from beeyard.core.errors import InvalidSpec, Unsupported
+from beeyard.core.errors import InvalidSpec
 
 PREFIX = "beeyard."
 
@@ -20,9 +20,11 @@ NETWORK_LABELS = (LABEL_CONFIG, LABEL_NODES, LABEL_SEGMENT)
 # Of services: what becomes of a task whose node is out of the manager's reach. `fence`: it is stopped after a minute.
 LABEL_ON_ISOLATION = "beeyard.on-isolation"
 FENCE = "fence"
-SERVICE_LABELS = (LABEL_ON_ISOLATION,)
-# Planned, and likely to be tried: addresses for certain slots.
+# Addresses of its slots, and MAC addresses that follow from the slots; what they mean is in `core.pins`.
 LABEL_ADDRESSES = "beeyard.addresses"
+LABEL_MAC = "beeyard.mac"
+PER_SLOT = "per-slot"
+SERVICE_LABELS = (LABEL_ON_ISOLATION, LABEL_ADDRESSES, LABEL_MAC)
 
 
 def is_fenced(service_labels: Mapping[str, str]) -> bool:
@@ -35,15 +37,16 @@ def check_service_labels(labels: Mapping[str, str]) -> None:
 
     Raises:
         InvalidSpec: a name that no label of a service has, or a value that this one cannot have.
-        Unsupported: `beeyard.addresses`.
     """
-    if LABEL_ADDRESSES in labels:
-        raise Unsupported(f"label {LABEL_ADDRESSES}", "each task gets an address of its network's pool")
     for label in sorted(labels):
         if label.startswith(PREFIX) and label not in SERVICE_LABELS:
-            raise InvalidSpec(f"label {label}", f"no label of a service has this name: known is {LABEL_ON_ISOLATION}")
+            known = ", ".join(SERVICE_LABELS)
+            raise InvalidSpec(f"label {label}", f"no label of a service has this name: known are {known}")
     if (value := labels.get(LABEL_ON_ISOLATION, FENCE)) != FENCE:
         raise InvalidSpec(f"label {LABEL_ON_ISOLATION}", f"{value!r:.80} is not {FENCE}: leave it out for no fencing")
+    if (value := labels.get(LABEL_MAC, PER_SLOT)) != PER_SLOT:
+        reason = f"{value!r:.80} is not {PER_SLOT}: leave it out for MAC addresses that follow from the addresses"
+        raise InvalidSpec(f"label {LABEL_MAC}", reason)
 
 
 def check_network_labels(labels: Mapping[str, str]) -> None:
@@ -60,10 +63,13 @@ def check_network_labels(labels: Mapping[str, str]) -> None:
 
 __all__ = [
     "FENCE",
+    "LABEL_ADDRESSES",
     "LABEL_CONFIG",
+    "LABEL_MAC",
     "LABEL_NODES",
     "LABEL_ON_ISOLATION",
     "LABEL_SEGMENT",
+    "PER_SLOT",
     "check_network_labels",
     "check_service_labels",
     "is_fenced",

@@ -228,6 +228,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     grants: tuple[AnyGrant, ...] = ()  # scheduler's commit; held while `holds_room`
 
     @property
+    def has_slot_addresses(self) -> bool:
+        """Whether an address or a MAC address belongs to the task's slot, so that it may have to wait for its predecessor."""
+        return bool(self.pins) or self.mac_per_slot
+
+    @property
     def holds_room(self) -> bool:
         """Whether the task occupies its node: room and grants count until the *observed* state is terminal."""
         return self.node_id != "" and not self.status.state.is_terminal

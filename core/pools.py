@@ -96,7 +96,7 @@ def _resolve(source: Network, network: Network) -> ResolvedPool:
         network_id=network.id,
         parent=options.get(OPTION_PARENT, ""),
         nodes=source.labels.get(LABEL_NODES, ""),
-        segment=source.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT),
+        segment=segment_of(source),
         ipam=source.ipam,
         mtu=mtu_of(options),
         driver=driver,
@@ -115,9 +115,14 @@ def users_of(config: Network, networks: Iterable[Network]) -> list[Network]:
     return sorted(found, key=lambda network: (network.name, network.id))
 
 
+def segment_of(network: Network) -> str:
+    """The stretch of LAN that a network with a subnet is on."""
+    return network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT)
+
+
 def segments(networks: Iterable[Network]) -> dict[str, str]:
     """The segment of each network that has a subnet, by its id: addresses are unique within a segment."""
-    return {n.id: n.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT) for n in networks if n.ipam}
+    return {n.id: segment_of(n) for n in networks if n.ipam}
 
 
 def gateway_warning(network: Network, networks: Iterable[Network]) -> str:
@@ -125,11 +130,11 @@ def gateway_warning(network: Network, networks: Iterable[Network]) -> str:
 
     It works: the address book gives nobody the gateway of any pool of a segment. More often than not it is a slip.
     """
-    mine = network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT)
+    mine = segment_of(network)
     others = [n for n in networks if n.ipam and n.id != network.id]
     found = []
     for other in sorted(others, key=lambda other: other.name):
-        if other.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT) != mine:
+        if segment_of(other) != mine:
             continue
         for one, two in ((network, other), (other, network)):
             ranges = [ipaddress.ip_network(config.ip_range or config.subnet) for config in two.ipam]
@@ -153,6 +158,7 @@ __all__ = [
     "ipam_driver_of",
     "own_pool",
     "pools_of",
+    "segment_of",
     "segments",
     "users_of",
 ]

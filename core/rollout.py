@@ -33,6 +33,7 @@ from beeyard.core.model import (
     UpdateState,
     UpdateStatus,
 )
+from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Raise, Situation, Slot, Steps, may_restart
 from beeyard.core.states import TaskState
 
@@ -47,6 +48,8 @@ def roll_out(service: Service, slots: Mapping[int, Slot], situation: Situation) 
         return steps
     updating = status is not None and status.state is UpdateState.UPDATING
     config = service.spec.update or UpdateConfig()
+    if _exchanges_addresses(service, slots):
+        config = msgspec.structs.replace(config, parallelism=0)
     occupied = [slot for slot in slots.values() if slot.is_occupied(service, situation)]
     dirty = [slot for slot in occupied if _is_dirty(slot, service, situation)]
     if updating and (culprit := _failed_too_often(service, slots, situation, config)):
@@ -62,16 +65,31 @@ def roll_out(service: Service, slots: Mapping[int, Slot], situation: Situation) 
     return steps
 
 
+def _exchanges_addresses(service: Service, slots: Mapping[int, Slot]) -> bool:
+    """Whether a slot is to get an address that another slot's live task still has.
+
+    One slot after the other would then wait for ever for the one behind it, so all of them change at once.
+    """
+    pins = pins_of(service.spec.labels)
+    slot_of = {address: n for n in range(1, len(pins) + 1) for address in pins.of_slot(n)}
+    tasks = [task for slot in slots.values() for task in slot.live] if slot_of else []
+    return any(slot_of.get(address, task.slot) != task.slot for task in tasks for address in task.pins)
+
+
 def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     """Whether a task must be replaced for the service's present spec to hold.
 
     A change of constraints alone keeps tasks whose nodes satisfy the new ones. A task's lease is for life, so a service
-    that is fenced from now on needs new tasks.
+    that is fenced from now on needs new tasks; so are its addresses.
     """
-    new, fenced = service.spec.task, is_fenced(service.spec.labels)
-    if task.spec_version == service.spec_version or (task.spec, task.fence) == (new, fenced):
+    new, labels = service.spec.task, service.spec.labels
+    if task.spec_version == service.spec_version:
         return False
-    if task.fence != fenced or not _differ_in_constraints_only(task.spec, new):
+    own = (task.fence, task.pins, task.mac_per_slot)
+    wanted = (is_fenced(labels), pins_of(labels).of_slot(task.slot), has_slot_macs(labels))
+    if (task.spec, own) == (new, wanted):
+        return False
+    if own != wanted or not _differ_in_constraints_only(task.spec, new):
         return True
     node = nodes.get(task.node_id)
     return node is None or not constraint.matches(constraint.parse_all(new.constraints), node)

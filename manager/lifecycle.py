@@ -87,7 +87,7 @@ class Lifecycle:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled; started once everything recorded is restored."""
-        async with self._store.subscribe("task", "node", "network") as self._changes:
+        async with self._store.subscribe("task", "node", "network", "service") as self._changes:
             self._planner.load()
             async with trio.open_nursery() as self._nursery:
                 self._early = EarlyHooks(self._hooks, self._nursery)
@@ -217,7 +217,7 @@ class Lifecycle:
             self._planner.blocked.forget(group)
             return
         demand = Demand.of(tasks[0])
-        decision = self._planner.index.place(demand, [task.id for task in tasks], masked=self._patience.masked(group))
+        decision = self._planner.place(tasks, demand, self._patience.masked(group))
         self._placed_s = trio.current_time()
         # Node by node: then tasks of one node are stored in few commits, and its agent hears of them in few messages.
         for task, placed in sorted(zip(tasks, decision.placed, strict=False), key=lambda pair: pair[1].node_id):

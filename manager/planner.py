@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import msgspec
 import structlog
 
 from beeyard.core.grant import AddressGrant
-from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Task
+from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Service, Task
 from beeyard.core.parent_links import LinkUse, link_kind
-from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
-from beeyard.core.states import TaskState
+from beeyard.core.placement import Decision, Demand, PlacementIndex, PoolColumn
+from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.blocked import Blocked, Group
 from beeyard.manager.hooks import Hook, release_grants, restore_grants
 from beeyard.manager.hooks.books import AddressLedger
@@ -67,6 +68,8 @@ class Planner:
                 self._node_changed(change.id, cast("Node | None", change.new))
             elif change.kind == "network":
                 networks = True
+            elif change.kind == "service" and self.ledger.set_service(change.id, cast("Service | None", change.new)):
+                self.blocked.something_changed()
         if networks:
             self.ledger.set_networks(self._view.networks.values())
             self._networks_changed()
@@ -74,6 +77,31 @@ class Planner:
     def groups_to_look_at(self, now_s: float) -> list[Group]:
         """Groups that were not decided on since something changed."""
         return [group for group in self.pending if not self.blocked.rests(group, now_s)]
+
+    def place(self, tasks: Sequence[Task], demand: Demand, masked: Sequence[str]) -> Decision:
+        """Give the tasks of a group to the kernel; one whose slot's addresses are not free yet waits for them."""
+        if not tasks[0].has_slot_addresses:
+            return self.index.place(demand, [task.id for task in tasks], masked=masked)
+        what, holder_id = self.ledger.slot_conflict(tasks[0])
+        if what:
+            return Decision([], len(tasks), [], self._waits_for(what, holder_id))
+        # One only: the next one of the slot must find the addresses taken.
+        decision = self.index.place(demand, [tasks[0].id], masked=masked)
+        return msgspec.structs.replace(decision, unplaced=len(tasks) - len(decision.placed))
+
+    def _waits_for(self, what: str, holder_id: str) -> str:
+        """The sentence on a slot that has to wait, for `docker service ps`."""
+        holder = self._view.tasks.get(holder_id)
+        if holder is None:
+            return f"waits for {what}"
+        node = self._view.nodes.get(holder.node_id)
+        where = f"on node {node.description.hostname or node.id}" if node is not None else "which has no node yet"
+        until = ""
+        if node is not None and node.status.state is not NodeState.READY:
+            until = (
+                f", which is {node.status.state}: it is free when the node comes back or that task's lease has ended"
+            )
+        return f"waits for {what}: task {holder.service_name}.{holder.slot} ({holder.id}) {where} still has it{until}"
 
     def stays_blocked(self, group: Group, masked: Sequence[str], now_s: float) -> bool:
         """Whether a group that was blocked still has no place for any of its tasks.
@@ -192,4 +220,4 @@ def _links_of(task: Task) -> list[LinkUse]:
 
 
 def _group_of(task: Task) -> Group:
-    return task.service_id, task.spec_version
+    return task.service_id, task.spec_version, task.slot if task.has_slot_addresses else 0

@@ -6,11 +6,14 @@ are woken by the store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from beeyard.core import constraint
 from beeyard.core.errors import FailedPrecondition, InvalidSpec, Unsupported
-from beeyard.core.labels import check_service_labels, is_fenced
+from beeyard.core.filters import POOL_NETWORKS_MAX
+from beeyard.core.labels import LABEL_ADDRESSES, check_service_labels, is_fenced
 from beeyard.core.model import (
     HOST_NETWORK_ID,
     HOST_NETWORK_NAME,
@@ -20,9 +23,11 @@ from beeyard.core.model import (
     UpdateState,
     UpdateStatus,
 )
+from beeyard.core.pins import has_slot_macs
 from beeyard.core.states import TaskState
 from beeyard.manager.control.image import HOST_IMAGE, docker_image
 from beeyard.manager.control.name import draw_name
+from beeyard.manager.control.slots import check_slots
 from beeyard.manager.store import Store, Transaction, View
 from beeyard.runtime.host import Host
 
@@ -102,7 +107,7 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
     if spec == service.spec:
         return tx.update(service, expected_version=version)
     changed = msgspec.structs.replace(service, spec=spec, previous_spec=service.spec)
-    if spec.task != service.spec.task or is_fenced(spec.labels) != is_fenced(service.spec.labels):
+    if spec.task != service.spec.task or _given_by(spec.labels) != _given_by(service.spec.labels):
         # Also ends a pause: the new spec gets its own chance.
         changed = msgspec.structs.replace(
             changed,
@@ -110,6 +115,11 @@ def _replace_spec(tx: Transaction, service: Service, version: int, spec: Service
             update_status=UpdateStatus(state=UpdateState.UPDATING, started_at_s=tx.now_s, message="update in progress"),
         )
     return tx.update(changed, expected_version=version)
+
+
+def _given_by(labels: Mapping[str, str]) -> tuple[object, ...]:
+    """What labels give to each task when it is made."""
+    return is_fenced(labels), labels.get(LABEL_ADDRESSES), has_slot_macs(labels)
 
 
 def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = None) -> ServiceSpec:
@@ -130,7 +140,11 @@ def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = N
         raise InvalidSpec("Networks", "the network host gives a task its node's own network and goes with no other")
     if HOST_NETWORK_ID in network_ids:
         _check_ports_of_host(spec)
-    return msgspec.structs.replace(spec, task=msgspec.structs.replace(spec.task, network_ids=network_ids))
+    if len(network_ids) > POOL_NETWORKS_MAX:
+        raise InvalidSpec("Networks", f"{len(network_ids)} are given: a task can be in {POOL_NETWORKS_MAX}")
+    named = msgspec.structs.replace(spec, task=msgspec.structs.replace(spec.task, network_ids=network_ids))
+    check_slots(tx, named, present)
+    return named
 
 
 def _check_image(tx: Transaction, image: str) -> None:

@@ -11,14 +11,14 @@ from functools import partial
 
 import trio
 
-from beeyard.core.errors import HookRefused, PoolExhausted
+from beeyard.core.errors import AddressUnavailable, HookRefused, PoolExhausted
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.mac_address import mac_address
 from beeyard.core.model import HOST_NETWORK_ID, Network, Node, Task
-from beeyard.core.network_options import PASSTHRU
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.hook import Hook, Stage, Window
+from beeyard.manager.hooks.slot_claims import has_own_mac, slot_mac
 
 NAME = "address"
 # The book is in memory and answers at once; the deadline is only reached on a machine that stands still.
@@ -66,11 +66,11 @@ def address_hook(
         for pool in (by_id[pool_id] for pool_id in served if pool_id in by_id):
             grant_id = new_id()
             try:
-                addresses = ledger.reserve(pool.pool_id, grant_id) if pool.has_book else ()
-            except PoolExhausted as error:
+                addresses = ledger.reserve(pool, grant_id, task)
+            except (AddressUnavailable, PoolExhausted) as error:
                 reasons.append(str(error))
                 continue
-            return make_grant(grant_id, network, pool, addresses)
+            return make_grant(grant_id, network, pool, addresses, mac=slot_mac(task, network.id))
         raise HookRefused(NAME, "node", "; ".join(reasons) or f"no pool of network {network.name} serves this node")
 
     def release(grant: AnyGrant, used: bool) -> None:
@@ -90,11 +90,6 @@ def address_hook(
 def _restore(ledger: AddressLedger, task: Task, grant: AnyGrant) -> None:
     assert isinstance(grant, AddressGrant), f"grant {grant.id} of task {task.id} is none of an address"
     ledger.restore(task, grant)
-
-
-def has_own_mac(pool: ResolvedPool) -> bool:
-    """Whether a task's link has a MAC address of its own: with ipvlan and in mode passthru it is the parent's."""
-    return pool.driver == "macvlan" and pool.mode != PASSTHRU
 
 
 def make_grant(

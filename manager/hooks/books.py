@@ -132,9 +132,9 @@ class AddressLedger:
         self._known = known
         self._slots.networks_changed()
 
-    def set_service(self, service_id: str, service: Service | None) -> None:
-        """A service came, changed or went (None): what its labels pin to slots is kept for them."""
-        self._slots.set_service(service_id, service)
+    def set_service(self, service_id: str, service: Service | None) -> bool:
+        """A service came, changed or went (None): what its labels pin is kept for its slots. Whether that is, or was, any."""
+        return self._slots.set_service(service_id, service)
 
     def slot_conflict(self, task: Task) -> tuple[str, str]:
         """What a waiting task's slot cannot have yet, and the id of the task that has it: see `SlotClaims.conflict`."""

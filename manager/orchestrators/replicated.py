@@ -18,6 +18,7 @@ import trio
 from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
 from beeyard.core.labels import is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
+from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
 from beeyard.manager.orchestrators.task_clock import TaskClock
@@ -202,6 +203,8 @@ class ReplicatedOrchestrator:
             spec=service.spec.task,
             spec_version=service.spec_version,
             fence=is_fenced(service.spec.labels),
+            pins=pins_of(service.spec.labels).of_slot(add.slot),
+            mac_per_slot=has_slot_macs(service.spec.labels),
             desired_state=add.desired_state,
             status=TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
         )
