@@ -5,10 +5,10 @@ Theory of operation
 A task *holds* CPU, memory and addresses from its admission until its links are down and its end is known. The manager
 counts in the same way, but its news travel: a successor may be assigned here while its predecessor is still stopping. So
 a task *waits* while somebody who is already stopping will give up what it needs: its own slot's predecessor, the holder of
-one of its addresses, or enough room. When nobody who is stopping would help, it is *refused* and goes elsewhere.
+one of its addresses or ports, or enough room. When nobody who is stopping would help, it is *refused* and goes elsewhere.
 
-A *stranger* is a task that this host runs and nobody knows (its record was lost). Nobody can say which addresses it holds,
-so no task that needs an address is admitted until all strangers are gone.
+A *stranger* is a task that this host runs and nobody knows (its record was lost). Nobody can say which addresses and ports it
+holds, so no task that needs one is admitted until all strangers are gone.
 
 A waiting task holds nothing, hence two waiting tasks cannot block each other.
 """
@@ -21,8 +21,11 @@ from collections.abc import Callable, Iterator
 import trio
 
 from beeyard.core.errors import HostError
-from beeyard.core.grant import AddressGrant
+from beeyard.core.grant import AddressGrant, PortGrant
 from beeyard.core.wire import AssignedTask
+
+# Stands for a segment where ports are meant; no segment has this name.
+_PORTS = "\0ports"
 
 
 class AdmissionRefused(HostError):
@@ -48,6 +51,14 @@ def address_keys(task: AssignedTask) -> Iterator[tuple[str, str]]:
         if isinstance(grant, AddressGrant):
             for address in grant.addresses:
                 yield grant.segment, address.partition("/")[0]
+
+
+def port_keys(task: AssignedTask) -> Iterator[tuple[str, str]]:
+    """The same for each port of this node that a task uses."""
+    for grant in task.grants:
+        if isinstance(grant, PortGrant):
+            for port in grant.ports:
+                yield _PORTS, f"{port.published}/{port.protocol}"
 
 
 class Admission:
@@ -106,15 +117,16 @@ class Admission:
 
     def _why_wait(self, task: AssignedTask) -> str:
         """ "" when the task fits now, else whom it waits for."""
-        wanted = set(address_keys(task))
+        wanted = {*address_keys(task), *port_keys(task)}
         if wanted and self._n_strangers:
             return f"waiting for {self._n_strangers} unknown tasks to be cleaned up"
         for hold in self._holds.values():
             if hold.task.id == task.id:
                 continue
-            sharing = [key[1] for key in address_keys(hold.task) if key in wanted]
+            sharing = [key for key in (*address_keys(hold.task), *port_keys(hold.task)) if key in wanted]
             if sharing and not hold.stopping:
-                raise AdmissionRefused(f"address {sharing[0]} is in use on this node by task {hold.task.id}")
+                what = f"port {sharing[0][1]}" if sharing[0][0] == _PORTS else f"address {sharing[0][1]}"
+                raise AdmissionRefused(f"{what} is in use on this node by task {hold.task.id}")
             same_slot = hold.task.service_id == task.service_id and hold.task.slot == task.slot
             if sharing or (same_slot and hold.stopping):
                 return f"waiting for task {hold.task.id} to stop"

@@ -50,6 +50,7 @@ class FakeLink:
     makes_own_addresses: bool = True
     taken_by: str = ""  # what receives its packets: "macvlan", "ipvlan" or another kind; "" when nothing does
     captured: bool = False  # whether that is a single link, to which all goes
+    peer: FakeLink | None = None  # the other end of a veth pair
     addresses: list[Interface] = dataclasses.field(default_factory=list)
 
     @property
@@ -66,7 +67,7 @@ class FakeLink:
     def answers(self) -> bool:
         """Whether somebody on the LAN gets an answer from this link's addresses."""
         deaf = self.kind == "macvlan" and self.mode == _MODE_SOURCE
-        return self.carrier and not self.loopback and not deaf and not self.captured
+        return self.carrier and not self.loopback and not deaf and not self.captured and self.peer is None
 
     @property
     def speaks_arp(self) -> bool:
@@ -211,6 +212,8 @@ class FakeHostLinks:
             self.delete(child)
         del link.namespace.links[link.index]
         link.namespace.way.link_gone(link)
+        if link.peer is not None and link.peer.index in link.peer.namespace.links:
+            self.delete(link.peer)
         # The kernel's port goes with its last link.
         if link.kind in _PORT_KINDS and link.parent is not None and not self.on_port(link.parent):
             link.parent.taken_by, link.parent.captured = "", False

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 from collections.abc import Callable, Mapping
 
+from beeyard.runtime import fake_port_links
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.fake_links import FakeHostLinks, FakeLink, FakeNamespace, Interface
 from beeyard.runtime.fake_refuse import refuse
@@ -40,6 +41,7 @@ class FakeRequests:
             nl.RTM_GETROUTE: self._get_routes,
             nl.RTM_NEWNEIGH: self._new_neighbour,
             nl.RTM_DELNEIGH: self._delete_neighbour,
+            fake_port_links.RTM_NEWRULE: fake_port_links.new_rule,
         }
 
     def perform(self, namespace: FakeNamespace, message: bytes) -> list[bytes]:
@@ -73,6 +75,9 @@ class FakeRequests:
             return
         if not part.flags & nl.NLM_F_CREATE:
             refuse(errno.ENODEV)
+        if kind == "veth":
+            fake_port_links.new_pair(namespace, name, index, found, data, self._links.draw_mac, self._fds)
+            return
         if kind not in self._links.kinds:
             refuse(errno.EOPNOTSUPP, "Unknown device type")
         target = self._target(namespace, found)
@@ -170,6 +175,10 @@ class FakeRequests:
 
     def _new_route(self, namespace: FakeNamespace, part: nl.Message) -> None:
         route = _read_route(namespace, part)
+        table = nl.ROUTE_BODY.unpack_from(part.payload)[4]
+        if table not in (0, nl.RT_TABLE_MAIN):
+            namespace.way.add_to_table(table, route)
+            return
         flags = part.flags
         namespace.way.add(route, exclusive=bool(flags & nl.NLM_F_EXCL), replace=bool(flags & nl.NLM_F_REPLACE))
 

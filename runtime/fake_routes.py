@@ -44,6 +44,9 @@ class FakeRoutes:
         self.routes: list[FakeRoute] = []
         # (index of the link, address) → MAC address.
         self.neighbours: dict[tuple[int, Address], str] = {}
+        # Rules in order of priority: (priority, source, table); and what leads out of tables of their own: (table, route).
+        self.rules: list[tuple[int, Address, int]] = []
+        self.other_tables: list[tuple[int, FakeRoute]] = []
 
     def add(self, route: FakeRoute, *, exclusive: bool, replace: bool) -> None:
         """A new route, or one in place of another with the same destination and metric."""
@@ -61,6 +64,19 @@ class FakeRoutes:
         self.routes = [r for r in self.routes if r not in same[:1]]
         self.routes.append(route)
 
+    def add_to_table(self, table: int, route: FakeRoute) -> None:
+        """A route that only rules lead to."""
+        self._check_gateway(route)
+        if any(t == table and r.destination == route.destination for t, r in self.other_tables):
+            refuse(errno.EEXIST)
+        self.other_tables.append((table, route))
+
+    def add_rule(self, priority: int, source: Address, table: int) -> None:
+        """What is sent from an address looks into a table."""
+        if (priority, source, table) in self.rules:
+            refuse(errno.EEXIST)
+        self.rules = sorted([*self.rules, (priority, source, table)], key=str)
+
     def delete(self, destination: Subnet, index: int, protocol: int, metric: int) -> None:
         """Delete the first route that fits; 0 stands for any metric or protocol."""
         for route in self.routes:
@@ -73,6 +89,7 @@ class FakeRoutes:
     def link_gone(self, link: FakeLink) -> None:
         """A link went down or away: with it go its routes and neighbours."""
         self.routes = [route for route in self.routes if route.link is not link]
+        self.other_tables = [(table, route) for table, route in self.other_tables if route.link is not link]
         self.neighbours = {key: mac for key, mac in self.neighbours.items() if key[0] != link.index}
 
     def address_gone(self, link: FakeLink, address: Address) -> None:

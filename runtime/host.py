@@ -18,6 +18,7 @@ import trio
 
 from beeyard.core.states import Role
 from beeyard.runtime.host_kernel import Netlink
+from beeyard.runtime.host_ports import Firewall, Forward, Sockets
 from beeyard.runtime.host_tasks import (
     NO_ADDITIONS,
     Additions,
@@ -242,6 +243,12 @@ class Host(Protocol):
     @property
     def node_hooks(self) -> NodeHooks: ...
 
+    @property
+    def firewall(self) -> Firewall: ...
+
+    @property
+    def sockets(self) -> Sockets: ...
+
     def wall_now_s(self) -> float:
         """Seconds since the epoch by this machine's clock, which may be wrong or jump."""
 
@@ -276,6 +283,8 @@ __all__ = [
     "Executor",
     "ExitStatus",
     "Files",
+    "Firewall",
+    "Forward",
     "HookAnswer",
     "Host",
     "Listener",
@@ -288,4 +297,5 @@ __all__ = [
     "Record",
     "RequestRefused",
     "SeenPath",
+    "Sockets",
 ]

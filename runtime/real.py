@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import trio
 
-from beeyard.runtime.host import Database, Executor, Files, Net, Netlink, NodeHooks, Pki
+from beeyard.runtime.host import Database, Executor, Files, Firewall, Net, Netlink, NodeHooks, Pki, Sockets
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_files import RealFiles
+from beeyard.runtime.real_firewall import RealFirewall
 from beeyard.runtime.real_hooks import RealHooks
 from beeyard.runtime.real_net import RealNet
+from beeyard.runtime.real_sockets import RealSockets
 from beeyard.runtime.sqlite_database import SqliteDatabase
 
 
@@ -37,6 +39,8 @@ class RealHost:
     netlink: Netlink
     executors: Sequence[Executor]
     node_hooks: NodeHooks = dataclasses.field(default_factory=no_hooks)
+    firewall: Firewall = dataclasses.field(default_factory=RealFirewall)
+    sockets: Sockets = dataclasses.field(default_factory=RealSockets)
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""

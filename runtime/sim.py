@@ -26,6 +26,7 @@ from typing import Self, TextIO
 import trio
 
 from beeyard.core.errors import HostError
+from beeyard.runtime.fake_firewall import FakeFirewall, GatedFirewall
 from beeyard.runtime.host import Connection, Database, Executor, Host, Netlink, NodeHooks
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
@@ -57,6 +58,7 @@ class SimMachine:
         self.disk = SimDisk(world.generator(f"{name}/disk"))
         self.net = NetMachine(name, ip)
         self.hooks = SimHooks(self.switch.running)
+        self.firewall = FakeFirewall()
         self.parts: MachineParts = NoParts()
         self._clock_offset_s = 0.0
         self._clock_rate = 1.0
@@ -88,6 +90,8 @@ class SimHost:
     netlink: Netlink
     executors: Sequence[Executor]
     node_hooks: NodeHooks
+    firewall: GatedFirewall
+    sockets: GatedFirewall
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""
@@ -211,6 +215,7 @@ class SimWorld:
         machine.switch.resume()
         machine.disk.power_cut()
         machine.parts.power_cut()
+        machine.firewall.power_cut()
 
     def power_on(self, machine_name: str) -> None:
         """A machine starts again, with every daemon that it had. Idempotent: yes."""
@@ -316,6 +321,8 @@ class SimWorld:
             netlink=GatedNetlink(life, machine.parts.netlink()),
             executors=tuple(GatedExecutor(life, executor) for executor in executors),
             node_hooks=GatedHooks(life, machine.hooks),
+            firewall=(firewall := GatedFirewall(life, machine.firewall, machine.firewall)),
+            sockets=firewall,
         )
 
     def _note_handler_error(self, name: str, error: BaseException) -> None:

@@ -18,6 +18,7 @@ from beeyard.agent.local_state import KIND
 from beeyard.core.errors import ClusterError
 from beeyard.core.states import Role
 from beeyard.runtime.fake_executor import Behaviour, FakeExecutor, FakeTasks
+from beeyard.runtime.fake_firewall import FakeFirewall, GatedFirewall
 from beeyard.runtime.fake_kernel import FakeKernel
 from beeyard.runtime.host import Database, Executor, Files, Netlink, NodeHooks, Pki, Record
 from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
@@ -44,6 +45,8 @@ class MachineHost:
     netlink: Netlink
     executors: Sequence[Executor]
     node_hooks: NodeHooks
+    firewall: GatedFirewall
+    sockets: GatedFirewall
     life: Life
     size: tuple[int, int]
 
@@ -86,6 +89,7 @@ class Machine:
             self.kernel, script=lambda task: self.behaviour.get(task.id, Behaviour()), running=self.switch.running
         )
         self.hooks = SimHooks(self.switch.running)
+        self.firewall = FakeFirewall()
         self.hook_policy = HookPolicy()
         self.pki = SimPki(self.rng)
         self.authority = self.pki.new_authority("cluster1", EPOCH_S)
@@ -172,6 +176,8 @@ class Machine:
             netlink=self.kernel,
             executors=(executor,),
             node_hooks=GatedHooks(life, self.hooks),
+            firewall=(firewall := GatedFirewall(life, self.firewall, self.firewall)),
+            sockets=firewall,
             life=life,
             size=self.size,
         )

@@ -1,0 +1,198 @@
+"""The published ports of this node's tasks: bound to nobody else, led to the task, and taken back at its end.
+
+Theory of operation
+-------------------
+A task's `PortGrant` says which ports of this node are its own. Before anything is made for it, each is tried: something else
+may have taken it since this node last said what listens here. A task with its node's own network then binds them itself. For
+every other one a port link is made (`netdrivers.port_link`), and with it an entry for each port in this agent's table of the
+firewall. Both are there before the command starts, and the entries are gone before its end is reported.
+
+What the table should say is known here, task by task, and it is always said as a whole: a table that somebody has flushed is
+right again with the next change, at the latest with the next look (`watch`). Changes that come together are one.
+
+*Restart.* The first thing that this step does to the host is to read it: the port links of this agent, and its table. Entries
+of tasks that are not known yet stay until `settle`, when everybody is known; then they go, and so do links of nobody.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+import structlog
+import trio
+
+from beeyard.agent.steps import Step
+from beeyard.core.errors import FirewallError, HostError, PortTaken
+from beeyard.core.grant import MappedPort, PortGrant
+from beeyard.core.model import HOST_NETWORK_ID, HostPort
+from beeyard.core.wire import AssignedTask
+from beeyard.netdrivers import port_link
+from beeyard.netdrivers.port_link import PortLink
+from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller, Firewall, Forward, Netlink, Sockets
+
+WATCH_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+def mapped_ports(task: AssignedTask) -> Iterator[MappedPort]:
+    """The ports that a task was given."""
+    for grant in task.grants:
+        if isinstance(grant, PortGrant):
+            yield from grant.ports
+
+
+def host_ports(task: AssignedTask) -> list[HostPort]:
+    """The same as ports of this node."""
+    return [HostPort(protocol=port.protocol, port=port.published) for port in mapped_ports(task)]
+
+
+def binds_itself(task: AssignedTask) -> bool:
+    """Whether the task has its node's own network, so that its ports are the node's."""
+    return HOST_NETWORK_ID in task.spec.network_ids
+
+
+class PortStep(Step):
+    """See the module.
+
+    Args:
+        netlink, firewall, sockets: of this host.
+        instance: what tells this agent from others on the same host, such as its state directory.
+    """
+
+    def __init__(self, netlink: Netlink, firewall: Firewall, sockets: Sockets, instance: str) -> None:
+        self._netlink = netlink
+        self._firewall = firewall
+        self._sockets = sockets
+        self._instance = f"{zlib.crc32(instance.encode()):08x}"
+        self.table = f"beeyard-{self._instance}"
+        self._held: dict[str, tuple[HostPort, ...]] = {}  # by task id
+        self._found: dict[str, AssignedTask] = {}  # those of an earlier life, until `_load`
+        self._wanted: dict[str, tuple[Forward, ...]] = {}  # by task id
+        self._unknown: tuple[Forward, ...] = ()  # in the table, of nobody known yet
+        self._applied: tuple[Forward, ...] | None = None  # None: not known
+        self._loaded = False
+        self._loading = trio.Lock()
+        self._applying = trio.Lock()
+
+    def held(self) -> set[HostPort]:
+        """The ports of this node that belong to its tasks."""
+        return {port for ports in self._held.values() for port in ports}
+
+    def found(self, task: AssignedTask) -> None:
+        """See `Step.found`."""
+        if ports := tuple(host_ports(task)):
+            self._held[task.id] = ports
+            if not binds_itself(task):
+                self._found[task.id] = task
+
+    async def before(self, task: AssignedTask) -> Additions:
+        """See `Step.before`."""
+        ports = host_ports(task)
+        if ports and not binds_itself(task) and (fault := await self._firewall.fault()):
+            raise FirewallError("publish ports", fault)
+        for port in ports:
+            if by := await self._sockets.probe(port):
+                raise PortTaken(port.protocol, port.port, by)
+        if ports:
+            self._held[task.id] = tuple(ports)
+        return NO_ADDITIONS
+
+    async def attached(self, task: AssignedTask, controller: Controller) -> None:
+        """See `Step.attached`. Whatever fails here is undone by `ended`, which follows."""
+        ports = list(mapped_ports(task))
+        if not ports or binds_itself(task):
+            return
+        await self._load()
+        udp = any(port.protocol == "udp" for port in ports)
+        link = await port_link.attach(self._netlink, controller.netns, self._instance, task.id, answers_unbound=udp)
+        if udp:
+            await self._firewall.answer_from(controller.netns, port_link.TASK_INTERFACE, link.addresses)
+        forwards = self._wanted[task.id] = tuple(_forwards(ports, link))
+        await self._apply()
+        await self._firewall.forget(forwards)
+
+    async def ended(self, task_id: str) -> None:
+        """See `Step.ended`."""
+        if task_id not in self._held:
+            return
+        if task_id in self._found:
+            await self._load()
+        self._wanted.pop(task_id, None)
+        await self._apply()
+        del self._held[task_id]
+
+    async def settle(self) -> None:
+        """See `Step.settle`."""
+        await self._load()
+        self._unknown = ()
+        await self._apply()
+        for link in await port_link.present(self._netlink, self._instance):
+            if link.task_id not in self._wanted:
+                log.info("a port link of a former task is removed", task=link.task_id, link=link.host_interface)
+                await port_link.remove(self._netlink, link)
+
+    async def watch(self) -> None:
+        """Put right, for ever, what others have done to the table: a firewall that is loaded anew flushes all of them."""
+        while True:
+            await trio.sleep(WATCH_S)
+            if not self._loaded or not self._applied:
+                continue
+            try:
+                if tuple(await self._firewall.forwards(self.table)) != self._applied:
+                    log.warning("the published ports of this node were changed by something else; they are put right")
+                    self._applied = None
+                    await self._apply()
+            except (HostError, OSError) as error:
+                log.warning("the published ports of this node are not as they should be", reason=str(error))
+
+    async def _load(self) -> None:
+        """Once in the agent's life: what is there already."""
+        async with self._loading:
+            if self._loaded:
+                return
+            links = await port_link.present(self._netlink, self._instance)
+            try:
+                present = await self._firewall.forwards(self.table)
+            except FirewallError:
+                if links:
+                    raise
+                present = []  # without nftables nothing was ever published here
+            self._applied = tuple(present)
+            for task in self._found.values():
+                candidates = [tuple(_forwards(mapped_ports(task), link)) for link in links if link.task_id == task.id]
+                # A link of an attempt before may still be on its way out: the one that the table names is in use.
+                named = [forwards for forwards in candidates if any(forward in present for forward in forwards)]
+                if found := (named or candidates)[-1:]:
+                    self._wanted[task.id] = found[0]
+            self._found.clear()
+            known = {forward for forwards in self._wanted.values() for forward in forwards}
+            self._unknown = tuple(forward for forward in present if forward not in known)
+            self._loaded = True
+
+    async def _apply(self) -> None:
+        """Make the table say what it should; who waits here while another does it may find it done."""
+        async with self._applying:
+            if not self._loaded:
+                return
+            ours = [forward for forwards in self._wanted.values() for forward in forwards]
+            keys = {_key(forward) for forward in ours}
+            wanted = tuple(sorted({*ours, *(forward for forward in self._unknown if _key(forward) not in keys)}))
+            if wanted != self._applied:
+                await self._firewall.apply(self.table, wanted, port_link.HOST_PREFIX)
+                self._applied = wanted
+
+
+def _forwards(ports: Iterable[MappedPort], link: PortLink) -> Iterator[Forward]:
+    for port in ports:
+        for address in link.addresses:
+            yield Forward(protocol=port.protocol, published=port.published, address=address, target=port.target)
+
+
+def _key(forward: Forward) -> tuple[str, int, bool]:
+    """What there is one entry for."""
+    return forward.protocol, forward.published, ":" in forward.address
+
+
+__all__ = ["PortStep", "binds_itself", "host_ports", "mapped_ports"]
