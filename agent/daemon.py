@@ -19,6 +19,7 @@ from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
 from beeyard.agent.probe import ProbeStep
 from beeyard.agent.reporter import Reporter
+from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.running import RunningAgent
 from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
@@ -79,12 +80,13 @@ async def _serve(
     steps = _steps(host, config, identity)
     around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
     describer = Describer(host, config.node_name)
-    equipment = Equipment(host, config, identity, contact, reporter, describer)
+    equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()
     async with trio.open_nursery() as nursery:
         workload = Workload(around, nursery)
         workload.adopt(records, controllers)
+        nursery.start_soon(equipment.routes.run)
         connector = Connector(equipment, managers, workload)
         task_status.started(RunningAgent(config, describer, reporter, workload, connector, steps))
         end = None if token is None else await _join(equipment, managers, token)
@@ -93,6 +95,7 @@ async def _serve(
         if isinstance(end, Removed):
             log.warning("this node was removed from the cluster: its tasks are stopped", reason=str(end))
             await workload.abandon()
+            await equipment.routes.abandon()
         nursery.cancel_scope.cancel()
     if isinstance(end, Removed):
         await identity.forget()

@@ -32,6 +32,7 @@ from beeyard.agent.describe import Describer
 from beeyard.agent.identity import IdentityKeeper
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.reporter import Reporter
+from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import HostError, PeerError, PeerRefused, RemoteProtocolError
 from beeyard.core.model import NodeDescription
@@ -47,6 +48,7 @@ from beeyard.core.wire import (
     LeaseRenewed,
     Refused,
     Resync,
+    Routes,
     StatusAck,
     Welcome,
     from_manager_decoder,
@@ -84,6 +86,7 @@ class Equipment:
     contact: Contact
     reporter: Reporter
     describer: Describer
+    routes: RouteKeeper
 
 
 class Connector:
@@ -151,6 +154,7 @@ class Connector:
                 raise RemoteProtocolError("the manager did not answer a Hello with a Welcome")
             log.info("session opened", manager=address, session=welcome.session_id, node=welcome.node_id)
             self._workload.begin_session()
+            equipment.routes.begin_session()
             equipment.reporter.restart()
             equipment.contact.confirm(hello_at_s)
             equipment.contact.heard_at_s = trio.current_time()
@@ -223,6 +227,8 @@ class Session:
         match message:
             case Assignments():
                 await self._assign(message)
+            case Routes():
+                self._equipment.routes.take(message)
             case LeaseRenewed():
                 self._renew_leases(message.heartbeat_number)
             case StatusAck():
@@ -241,6 +247,7 @@ class Session:
         parts, self._parts = self._parts, []
         assignments = joined(parts)
         if self._workload.apply(assignments):
+            self._equipment.routes.assigned()
             self._resync_asked = False
             self._nursery.start_soon(self._workload.renew_leases)
         elif not self._resync_asked:

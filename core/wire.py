@@ -18,6 +18,10 @@ Other messages may come between them, parts of another set may not. The agent co
 the last has come, so it never believes that a task is gone which is only named further on; a connection that breaks before
 that leaves the agent with the set it had. What a single task needs must fit one frame; one that does not is never sent.
 
+*Routes* lead a host to tasks on other hosts whose addresses nobody on the LAN answers for (ipvlan in its routed modes). They
+are told beside the tasks, whole before the first set of a session and then as changes; a session in which none came before
+that set has none, and the host keeps none. They too may go in parts.
+
 *Statuses* go up in `StatusReport`s with rising numbers; the manager answers `StatusAck` once they are durable, and until
 then the agent keeps them. *Heartbeats* are one-way. A *lease* is how long a shim keeps a link up without word from the
 manager: `LeaseRenewed` names the heartbeat that the manager has counted from, and the agent counts from the moment it
@@ -143,6 +147,24 @@ class Assignments(_Message, frozen=True, kw_only=True, gc=False, array_like=True
     more: bool = False  # this is a part of the set, and not the last
 
 
+class HostRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False, array_like=True):
+    """The way to one task of another host."""
+
+    destination: str  # "10.8.0.5/32"
+    via: str  # the other host's own address; "" when it has none that could be used
+    parent: str  # the interface of this host to leave through, as the network has it: "eth0" or "eth0.10"
+    node: str = ""  # the other host's name, for a person
+
+
+class Routes(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="routes/1"):
+    """Manager → agent: routes that this host must have. A complete set takes away every other one."""
+
+    complete: bool
+    routes: tuple[HostRoute, ...] = ()  # one of a destination that is known already replaces it
+    removed: tuple[str, ...] = ()  # destinations
+    more: bool = False  # this is a part of the set, and not the last
+
+
 class Resync(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="resync/1"):
     """Agent → manager: a set is missing, send a complete one."""
 
@@ -180,7 +202,7 @@ class DescriptionChanged(_Message, frozen=True, kw_only=True, gc=False, array_li
 
 
 FromAgent = CaRequest | JoinRequest | RenewRequest | Hello | Heartbeat | Resync | StatusReport | DescriptionChanged
-FromManager = CaReply | IdentityReply | Refused | Welcome | LeaseRenewed | Assignments | StatusAck
+FromManager = CaReply | IdentityReply | Refused | Welcome | LeaseRenewed | Assignments | Routes | StatusAck
 
 from_agent_decoder = msgspec.msgpack.Decoder(FromAgent)
 from_manager_decoder = msgspec.msgpack.Decoder(FromManager)

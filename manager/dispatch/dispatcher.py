@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import DiskError, PeerError
-from beeyard.core.model import Task, TaskStatus
+from beeyard.core.model import Node, Task, TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.core.wire import (
     DescriptionChanged,
@@ -43,6 +43,8 @@ from beeyard.manager.dispatch.admission import (
 from beeyard.manager.dispatch.assignments import TASK_BYTES_MAX, AssignmentBook, is_news
 from beeyard.manager.dispatch.entrance import Entrance, Visitor, disk_refusal
 from beeyard.manager.dispatch.liveness import MISSED_PERIODS, Liveness
+from beeyard.manager.dispatch.route_table import RouteTable
+from beeyard.manager.dispatch.routes import RouteBook
 from beeyard.manager.dispatch.session import Session
 from beeyard.manager.dispatch.statuses import StatusCollector
 from beeyard.manager.dispatch.watch import mark_unknown, watch_liveness
@@ -87,6 +89,7 @@ class Dispatcher:
         self._description_limit = RateLimit(DESCRIPTIONS_MAX, DESCRIPTIONS_WINDOW_S)
         self._sessions: dict[str, Session] = {}
         self._advertised: tuple[str, ...] = ()
+        self._routes = RouteTable(store.nodes, self._touch_route)
 
     @property
     def mass_failure(self) -> str:
@@ -117,6 +120,8 @@ class Dispatcher:
         listener = await self._host.net.listen(self._config.listen, self._authority.credentials)
         try:
             async with self._store.subscribe("task", "node") as wakeups, trio.open_nursery() as nursery:
+                for task in self._store.tasks.values():
+                    self._routes.set_task(task.id, task)
                 nursery.start_soon(self._follow, wakeups)
                 nursery.start_soon(self._statuses.run)
                 nursery.start_soon(watch_liveness, self._host, self._store, self._liveness, self._went_down)
@@ -150,7 +155,8 @@ class Dispatcher:
             await visitor.refuse(refused)
             return
         book = AssignmentBook(self._store, peer.node_id, self._too_large)
-        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book)
+        routes = RouteBook(self._routes, peer.node_id)
+        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book, routes)
         self._replace(session)
         try:
             if refused := await self._open(session, visitor.connection, peer, hello):
@@ -255,13 +261,20 @@ class Dispatcher:
         async for wake in wakeups:
             for change in wake.changes:
                 if change.kind == "node":
+                    self._routes.set_node(_as_node(change.old), _as_node(change.new))
                     if change.new is None:
                         self._removed(change.id)
-                elif is_news(_as_task(change.old), _as_task(change.new)):
+                    continue
+                self._routes.set_task(change.id, _as_task(change.new))
+                if is_news(_as_task(change.old), _as_task(change.new)):
                     task = _as_task(change.new) or _as_task(change.old)
                     session = self._sessions.get(task.node_id) if task is not None else None
                     if session is not None:
                         session.touch(change.id)
+
+    def _touch_route(self, node_id: str, destination: str | None) -> None:
+        if session := self._sessions.get(node_id):
+            session.touch_route(destination)
 
     def _removed(self, node_id: str) -> None:
         self._liveness.forget(node_id)
@@ -281,6 +294,10 @@ def _advertised(address: str) -> tuple[str, ...]:
     """What agents can be told of an address: nothing when it means all of this host's."""
     host = address.removeprefix("tcp://").rpartition(":")[0]
     return () if host in ("0.0.0.0", "[::]") else (address,)
+
+
+def _as_node(obj: object) -> Node | None:
+    return obj if isinstance(obj, Node) else None
 
 
 def _as_task(obj: object) -> Task | None:

@@ -15,6 +15,7 @@ import trio
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, RenewRequest, StatusAck, Welcome
 from beeyard.manager.dispatch.assignments import AssignmentBook
+from beeyard.manager.dispatch.routes import RouteBook
 from beeyard.runtime.frames import FrameStream
 
 # 10 ms: below what a user notices; a service's tasks for one node arrive within it and go as one message.
@@ -24,6 +25,8 @@ WINDOW_S = 0.010
 WRITE_GAP_S = 0.100
 # 50 ms: nobody waits for an acknowledgement, so it rides on what else there is to say; under load that halves the writes.
 ACK_WINDOW_S = 0.050
+# While a service of many tasks starts, every host of its network hears of every task: a few messages a second will do.
+ROUTES_WINDOW_S = 0.250
 # An agent that reads nothing for so long is as good as gone; equal to three heartbeats.
 WRITE_TIMEOUT_S = 15.0
 # For the last words to an agent that may not be listening.
@@ -39,7 +42,10 @@ Renew = Callable[["Session", RenewRequest], Awaitable[IdentityReply | Refused]]
 class Session:
     """What one agent has to be told, and the conversation itself. Made for each connection, never used again."""
 
-    def __init__(self, node_id: str, session_id: str, frames: FrameStream[FromAgent], book: AssignmentBook) -> None:
+    def __init__(
+        self, node_id: str, session_id: str, frames: FrameStream[FromAgent], book: AssignmentBook, routes: RouteBook
+    ) -> None:
+        self._routes = routes
         self.node_id = node_id
         self.session_id = session_id
         self._frames = frames
@@ -76,6 +82,11 @@ class Session:
         """A task of the node changed."""
         self._book.touch(task_id)
         self._speak_within(WINDOW_S)
+
+    def touch_route(self, destination: str | None) -> None:
+        """The way to a task of another node changed; None: perhaps to all of them."""
+        self._routes.touch(destination)
+        self._speak_within(ROUTES_WINDOW_S)
 
     def resync(self) -> None:
         """The agent asks for a complete set."""
@@ -167,7 +178,8 @@ class Session:
 
     async def _write(self, welcome: Welcome, taken: Callable[[Session], Awaitable[None]]) -> None:
         first = self._book.take()
-        await self._send([welcome] if first is None else [welcome, first])
+        # Routes go before the tasks that need them.
+        await self._send([welcome, *self._routes.take(), *([] if first is None else [first])])
         while True:
             if self._book.unfinished:
                 self._speak_at(-math.inf)
@@ -205,6 +217,7 @@ class Session:
             messages.append(LeaseRenewed(heartbeat_number=self._heartbeat))
             self._renewed_s = self._heartbeat_s
             self._renewal_due = False
+        messages += self._routes.take()
         if assignments is not None:
             messages.append(assignments)
         if self._identity is not None:
