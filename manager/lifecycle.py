@@ -225,9 +225,11 @@ class Lifecycle:
         waiting = tasks[len(decision.placed) :]
         if waiting:
             tell_all = self._planner.blocked.block(group, demand, decision.explanation, self._placed_s)
+            words = self._patience.words(group)
+            reason = f"{decision.explanation}: {words}" if words else decision.explanation
             for task in waiting:
                 if tell_all or not task.status.err:
-                    self._news.tell(task, MESSAGE_PENDING, decision.explanation)
+                    self._news.tell(task, MESSAGE_PENDING, reason)
         else:
             self._planner.blocked.forget(group)
         log.info("scheduled", stage="PENDING", service=group[0], placed=len(decision.placed), waiting=len(waiting))
@@ -276,13 +278,13 @@ class Lifecycle:
         self._plan_anew(plan)
         if refusal.scope != "node":
             self._rest(plan.task, str(refusal), refusal.until)
-        elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, now_s, refusal.until):
+        elif self._patience.refused_by_node(plan.task.id, plan.group, plan.node.id, refusal, now_s):
             self._news.tell(plan.task, MESSAGE_PENDING, str(refusal))
 
     def _rest(self, task: Task, reason: str, until: str = "") -> None:
         """The task cannot go anywhere, such as when a hook refused it: it rests, then all of its hooks are asked anew."""
         self._early.end(task.id)
-        self._patience.refused_everywhere(task.id, trio.current_time(), until)
+        self._patience.refused_everywhere(task.id, reason, trio.current_time(), until)
         log.info("task rests", stage=task.status.state.name, task=task.id, reason=reason)
         self._news.tell(task, MESSAGE_PENDING, reason)
         self._changes.poke()
@@ -376,6 +378,6 @@ class Lifecycle:
                 waits_for = plan.waits_for()
                 if waits_for and not plan.told and trio.current_time() >= plan.started_s + SLOW_HOOK_S:
                     plan.told = True
-                    self._news.tell(plan.task, plan.sentence())
+                    self._news.tell(plan.task, plan.sentence(), self._patience.said(plan.task.id))
             if not self._plans:
                 self._some_plan = trio.Event()

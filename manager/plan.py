@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
+from beeyard.core.errors import HookRefused
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.model import Network, Node, Service, Task
 from beeyard.core.placement import Demand, PlacementIndex
@@ -23,6 +24,8 @@ T = TypeVar("T")
 MASK_S = 30.0
 # Refusals of single nodes, in a row, after which a task rests too.
 TRIES_MAX = 3
+# Different reasons of hooks that are told at once.
+REASONS_MAX = 3
 
 
 @dataclasses.dataclass(eq=False)
@@ -103,6 +106,7 @@ class Queue(Generic[T]):
 class _Wait(NamedTuple):
     due_s: float
     until: str  # what may end it before; "": nothing does
+    reason: str = ""
 
 
 class Patience:
@@ -112,18 +116,21 @@ class Patience:
         self._masks: dict[Group, dict[str, _Wait]] = {}
         self._rests: dict[str, _Wait] = {}
         self._tries: dict[str, int] = {}
+        self._said: dict[str, str] = {}  # by task: why it was refused last
 
-    def refused_by_node(self, task_id: str, group: Group, node_id: str, now_s: float, until: str = "") -> bool:
+    def refused_by_node(self, task_id: str, group: Group, node_id: str, refusal: HookRefused, now_s: float) -> bool:
         """Mask a node for a group; True when this was one refusal too many, and the task rests."""
-        self._masks.setdefault(group, {})[node_id] = _Wait(now_s + MASK_S, until)
+        self._said[task_id] = str(refusal)
+        self._masks.setdefault(group, {})[node_id] = _Wait(now_s + MASK_S, refusal.until, str(refusal))
         self._tries[task_id] = self._tries.get(task_id, 0) + 1
         if self._tries[task_id] < TRIES_MAX:
             return False
-        self.refused_everywhere(task_id, now_s, until)
+        self.refused_everywhere(task_id, str(refusal), now_s, refusal.until)
         return True
 
-    def refused_everywhere(self, task_id: str, now_s: float, until: str = "") -> None:
+    def refused_everywhere(self, task_id: str, reason: str, now_s: float, until: str = "") -> None:
         """Let a task rest."""
+        self._said[task_id] = reason
         self._tries.pop(task_id, None)
         self._rests[task_id] = _Wait(now_s + MASK_S, until)
 
@@ -131,10 +138,20 @@ class Patience:
         """The task was placed or is gone."""
         self._tries.pop(task_id, None)
         self._rests.pop(task_id, None)
+        self._said.pop(task_id, None)
+
+    def said(self, task_id: str) -> str:
+        """Why a task that was not placed since was refused last; "" when it was not."""
+        return self._said.get(task_id, "")
 
     def masked(self, group: Group) -> list[str]:
         """Nodes that a group must not be given now."""
         return list(self._masks.get(group, ()))
+
+    def words(self, group: Group) -> str:
+        """What hooks have said of the nodes that are masked for a group, each once."""
+        reasons = dict.fromkeys(wait.reason for wait in self._masks.get(group, {}).values())
+        return "; ".join(list(reasons)[:REASONS_MAX])
 
     def rests(self, task_id: str) -> bool:
         """Whether a task is not to be tried now."""
@@ -146,6 +163,7 @@ class Patience:
 
     def end(self, until: str) -> bool:
         """End what waits for this; True when something did."""
+        self._tries.clear()  # what was refused before is no reason to rest now
         return self._keep(lambda wait: wait.until != until)
 
     def next_due_s(self) -> float | None:

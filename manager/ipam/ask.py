@@ -179,12 +179,13 @@ class Asker:
             if address is None:
                 unreadable = True
                 wrong = wrong or f"gave {quote(answer)!r}, which is no address with a prefix length"
-            elif owner := self._leases.take(lease, str(address)):
+                continue
+            reason = misfit(address, config)
+            wrong = wrong or (f"gave {address}, {reason}" if reason else "")
+            if owner := self._leases.take(lease, str(address)):
                 wrong = wrong or f"gave {address.ip}, which {self._holder(owner)}"
             else:
                 mine.append(str(address))
-                if reason := misfit(address, config):
-                    wrong = wrong or f"gave {address}, {reason}"
         if not wrong and (reason := self._ledger.claim(ask.pool, lease.id, tuple(mine))):
             wrong = f"gave {reason}"
         state = LeaseState.ASKING if unreadable else LeaseState.HELD

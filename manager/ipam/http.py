@@ -47,6 +47,8 @@ async def post(stream: trio.abc.Stream, method: str, body: bytes) -> tuple[int, 
     try:
         return await _answer(http, stream)
     except h11.RemoteProtocolError as error:
+        if http.trailing_data[1]:
+            raise trio.BrokenResourceError("it closed the connection without an answer") from None
         raise BadAnswer(f"what it answers is not HTTP: {error}") from None
 
 

@@ -51,7 +51,7 @@ async def test_hook_that_fails_keeps_its_own_tasks_waiting(
         assert len(world.running("s2")) == 1
         (task,) = world.tasks()
         if window is AFTER and isinstance(error, ClusterError):
-            sentence = "no suitable node (refused by an allocation hook on 1 node)"
+            sentence = f"no suitable node (refused by an allocation hook on 1 node): {sentence}"
         assert (task.status.state, task.status.err) == (S.NEW if window is BEFORE else S.PENDING, sentence)
         assert len([line for line in logged if line["event"] == "hook failed"]) == ("internal" in sentence)
         hook.fails_with = None

@@ -109,7 +109,8 @@ async def test_a_full_range_lets_the_rest_wait(autojump_clock: object) -> None:
         await trio.sleep(10)
         assert sorted(p.published for task in world.running() for p in mapped(task)) == [100, 101]
         (waiting,) = [task for task in world.tasks() if task.status.state is S.PENDING]
-        assert waiting.status.err == "no suitable node (refused by an allocation hook on 1 node)"
+        reason = "no tcp port from 100 to 101 is free on this node"
+        assert waiting.status.err == f"no suitable node (refused by an allocation hook on 1 node): port: {reason}"
         world.check_books()
 
 
