@@ -166,6 +166,11 @@ def check_pki(pki: Pki, now_s: float) -> None:
     for garbage in (b"", b"garbage", one.key_pem, ca):
         with pytest.raises(RemoteProtocolError):
             pki.inspect(garbage)
+    client = identities.node("anna", Role.CLIENT)
+    assert (pki.inspect(client.certificate_pem).node_id, pki.inspect(client.certificate_pem).role) == (
+        "anna",
+        Role.CLIENT,
+    )
     csr, _ = pki.new_request()
     for garbage in (b"", b"garbage", csr[: len(csr) // 2], one.certificate_pem):
         with pytest.raises(RemoteProtocolError):

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.states import Role
@@ -32,6 +32,25 @@ def test_certificate_carries_node_role_and_cluster_as_swarm_does() -> None:
     assert certificate.not_valid_before_utc.timestamp() == now_s - 3600
     assert certificate.not_valid_after_utc.timestamp() == now_s + 90 * DAY_S
     assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
+
+
+def test_a_servers_certificate_has_its_names_and_a_clients_cannot_be_a_servers() -> None:
+    """docker compares what it dials with the names, an address with the addresses; a client's key answers nobody."""
+    pki = RealPki()
+    csr, _ = pki.new_request()
+    authority = pki.new_authority("c", 0)
+
+    def signed(role: Role, *names: str) -> x509.Certificate:
+        pem = pki.sign(authority, csr, node_id="n", role=role, organization="c", now_s=0, valid_s=DAY_S, names=names)
+        return x509.load_pem_x509_certificate(pem)
+
+    names = signed(Role.MANAGER, "m.example", "10.0.0.7", "fd00::7").extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert names.value.get_values_for_type(x509.DNSName) == ["m.example"]
+    assert [str(address) for address in names.value.get_values_for_type(x509.IPAddress)] == ["10.0.0.7", "fd00::7"]
+    usages = signed(Role.CLIENT).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usages) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
 @pytest.mark.parametrize("key", [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())])
