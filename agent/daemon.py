@@ -13,10 +13,12 @@ from beeyard.agent.admission import Admission
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.contact import Contact
 from beeyard.agent.describe import Describer
+from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
+from beeyard.agent.parents import ParentStep
 from beeyard.agent.probe import ProbeStep
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.routes import RouteKeeper
@@ -24,6 +26,7 @@ from beeyard.agent.running import RunningAgent
 from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
 from beeyard.agent.surroundings import Surroundings
+from beeyard.agent.vlan import VlanStep
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
 from beeyard.runtime.host import Host
@@ -106,6 +109,9 @@ def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper) -> tuple[S
     """What this node does for each task besides running it, in this order."""
     node_name = config.node_name or host.hostname
     return (
+        ParentStep(),
+        VlanStep(host.netlink),
+        HostAccessStep(host.netlink),
         ProbeStep(host.netlink, config.probe_s),
         NodeHookStep(host, config.hooks, config.state_dir, node_name=node_name, node_id=lambda: identity.node_id),
     )

@@ -20,7 +20,7 @@ import contextlib
 import errno
 import ipaddress
 import zlib
-from typing import NamedTuple
+from functools import partial
 
 import msgspec
 import trio
@@ -28,6 +28,7 @@ import trio
 from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers import codec, codec_route, kind, refusal
 from beeyard.netdrivers.announce import announcement
+from beeyard.netdrivers.changes import Change, make
 from beeyard.netdrivers.inventory import host_links
 from beeyard.runtime import silence
 from beeyard.runtime.host import Netlink, RequestRefused
@@ -52,14 +53,6 @@ class AttachedLink(msgspec.Struct, frozen=True, kw_only=True):
     mac: str
     mtu: int
     addresses: tuple[str, ...]  # with prefix length
-
-
-class _Step(NamedTuple):
-    """One request of a configuration, what it does in words, and the one error number that does not matter."""
-
-    request: bytes
-    what: str
-    may_fail_with: int = 0
 
 
 async def attach(netlink: Netlink, netns: str, grant: AddressGrant, interface: str) -> AttachedLink:
@@ -153,20 +146,21 @@ async def _configure(
     """Addresses, up, routes, announcement: in this order, so that what is announced can be reached."""
     addresses = [codec.parse_address(address) for address in grant.addresses]
     steps = [
-        _Step(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of"),
+        Change(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of"),
         # A link without IPv6 makes no addresses of its own.
-        _Step(codec.forbid_own_addresses(index), "forbid addresses of its own to", errno.EAFNOSUPPORT),
+        Change(codec.forbid_own_addresses(index), "forbid addresses of its own to", (errno.EAFNOSUPPORT,)),
     ]
     for text, address in zip(grant.addresses, addresses, strict=True):
-        steps.append(_Step(codec.add_address(index, *address), f"add address {text} to"))
-    steps.append(_Step(codec.set_link_up(index), "raise"))
+        steps.append(Change(codec.add_address(index, *address), f"add address {text} to"))
+    steps.append(Change(codec.set_link_up(index), "raise"))
     steps += _default_routes(grant, interface, index)
     mac, mtu = parent.mac if kind.shares_mac(grant) else grant.mac.lower(), grant.mtu or parent.mtu
+    refused = partial(refusal.of_configuration, grant, interface)
     if mac:
-        await _run(netlink, netns, grant, interface, steps)
+        await make(netlink, steps, refused, netns)
     else:  # the kernel has drawn one
-        steps.append(_Step(codec.get_link(index=index), "describe"))
-        (link,) = codec.read_links(await _run(netlink, netns, grant, interface, steps))
+        steps.append(Change(codec.get_link(index=index), "describe"))
+        (link,) = codec.read_links(await make(netlink, steps, refused, netns))
         mac = link.mac
     if not kind.is_routed(grant):
         for ip, _ in addresses:
@@ -174,7 +168,7 @@ async def _configure(
     return AttachedLink(interface=interface, index=index, mac=mac, mtu=mtu, addresses=grant.addresses)
 
 
-def _default_routes(grant: AddressGrant, interface: str, index: int) -> list[_Step]:
+def _default_routes(grant: AddressGrant, interface: str, index: int) -> list[Change]:
     """One for each family in which the link has an address; on the link itself where the host routes."""
     if grant.internal or not grant.addresses:
         return []
@@ -182,28 +176,16 @@ def _default_routes(grant: AddressGrant, interface: str, index: int) -> list[_St
     if kind.is_routed(grant):
         versions = sorted({codec.parse_address(address)[0].version for address in grant.addresses})
         return [
-            _Step(codec_route.add_default_route(index, None, metric, version=version), "route everything through")
+            Change(codec_route.add_default_route(index, None, metric, version=version), "route everything through")
             for version in versions
         ]
     return [
-        _Step(
+        Change(
             codec_route.add_default_route(index, ipaddress.ip_address(gateway), metric),
             f"route through gateway {gateway} from",
         )
         for gateway in grant.gateways
     ]
-
-
-async def _run(netlink: Netlink, netns: str, grant: AddressGrant, interface: str, steps: list[_Step]) -> list[bytes]:
-    """Send all steps in one call, past those whose failure does not matter; gives the replies of the last call."""
-    while True:
-        try:
-            return await netlink.request(b"".join(step.request for step in steps), netns)
-        except RequestRefused as error:
-            failed = steps[error.position]
-            if error.errno != failed.may_fail_with:
-                raise refusal.of_configuration(error, grant, interface, failed.what) from error
-            steps = steps[error.position + 1 :]
 
 
 async def _announce(netlink: Netlink, netns: str, interface: str, address: codec.Address, mac: bytes) -> None:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import errno
 
 from beeyard.core.model import Link
-from beeyard.netdrivers import codec, refusal
+from beeyard.netdrivers import codec, host_access, refusal
+from beeyard.netdrivers.codec_port import GROUP
 from beeyard.runtime.host import Netlink
 
 # Kinds that a network driver may want; all need a parent, so a creation without one tells whether the kind is known.
-_KINDS = ("ipvlan", "macvlan")
+_KINDS = ("ipvlan", "macvlan", "vlan")
+# Of these, the ones that receive all packets of their parent, so that they exclude each other. A VLAN sub-interface does
+# not: what carries its tag goes to it, before anybody else is asked.
+_EXCLUSIVE = ("ipvlan", "macvlan")
 
 
 async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...]]:
     """This host's links except its loopback, and the kinds of link that its kernel can create.
 
-    `Link.child_kind` is "ipvlan" for every link on which macvlan is impossible because something else receives its
-    packets already (its children may live in namespaces that cannot be seen from here, so it is found out by asking for
-    the impossible, see `codec.doomed_macvlan`): also for ports of a bridge or bond. It is "macvlan" when such links sit
-    on it in this namespace; those in other namespaces are not seen, and exclude ipvlan alone. Kinds are probed each time,
-    so a module that was loaded meanwhile counts; all of it takes half a millisecond.
+    `Link.child_kind` says what receives the packets of a link, so that nothing else can:
+
+    * "ipvlan" when macvlan is impossible on it. The links that sit on it may live in namespaces that cannot be seen from
+      here, so it is found out by asking for the impossible, see `codec.doomed_macvlan`.
+    * the kind of its master ("bridge", "bond", …) for a port of one.
+    * "macvlan" when such links sit on it in this namespace. Those in other namespaces are not seen, those in mode passthru
+      included: whoever put them there knows.
+
+    Kinds are probed each time, so a module that was loaded meanwhile counts; all of it takes half a millisecond. Host-side
+    links of our own (`netdrivers.host_access`) are left out: they are nobody's parent.
 
     Raises:
         NetlinkError: the kernel refused to tell.
@@ -28,7 +37,9 @@ async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...
         links = codec.read_links(await netlink.request(codec.dump_links()))
         addresses = codec.read_addresses(await netlink.request(codec.dump_addresses()))
         kinds = tuple([kind for kind in _KINDS if await _knows(netlink, kind)])
-        children = {c.parent: c.kind for c in links if c.kind in _KINDS and not c.parent_elsewhere}
+        seen = {c.parent: c.kind for c in links if c.kind in _EXCLUSIVE and not c.parent_elsewhere}
+        masters = {link.index: link.kind for link in links}
+        seen |= {link.index: masters.get(link.master) or "bridge" for link in links if link.master}
         described = [
             Link(
                 name=link.name,
@@ -36,10 +47,10 @@ async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...
                 mtu=link.mtu,
                 up=link.up,
                 addresses=tuple(str(a) for a in addresses if a.index == link.index),
-                child_kind=await _child_kind(netlink, link, children.get(link.index, ""), "macvlan" in kinds),
+                child_kind=seen.get(link.index) or await _child_kind(netlink, link, "macvlan" in kinds),
             )
             for link in links
-            if not link.loopback
+            if not link.loopback and not host_access.is_ours(link) and link.group != GROUP
         ]
     except OSError as error:
         raise refusal.of_host(error) from error
@@ -57,11 +68,9 @@ async def _knows(netlink: Netlink, kind: str) -> bool:
     raise AssertionError(f"the kernel created a {kind} link without a parent")
 
 
-async def _child_kind(netlink: Netlink, link: codec.LinkInfo, seen: str, has_macvlan: bool) -> str:
-    if seen or not has_macvlan or not link.ethernet:
-        return seen
-    if link.master:
-        return "ipvlan"
+async def _child_kind(netlink: Netlink, link: codec.LinkInfo, has_macvlan: bool) -> str:
+    if not has_macvlan or not link.ethernet:
+        return ""
     try:
         await netlink.request(codec.doomed_macvlan(link.index))
     except OSError as error:

@@ -20,6 +20,7 @@ from beeyard.runtime.netlink_format import mac_bytes
 # The driver's modes, as Docker names them.
 MODES = {"macvlan": ("bridge", "private", "vepa", "passthru"), "ipvlan": ("l2", "l3", "l3s")}
 IPVLAN_FLAGS = ("bridge", "private", "vepa")
+ALONE = "macvlan in mode passthru"
 # Modes in which the host routes instead of the LAN's switches.
 _ROUTED = ("l3", "l3s")
 
@@ -62,6 +63,17 @@ def _check_mac(mac: str, interface: str) -> None:
 def is_passthru(grant: AddressGrant) -> bool:
     """Whether the link takes its parent for itself."""
     return grant.driver == "macvlan" and grant.mode == "passthru"
+
+
+def sharing(grant: AddressGrant) -> str:
+    """The kind of link in words, so that links with the same words may share a parent; `ALONE` shares with none.
+
+    The kernel keeps mode and flag of ipvlan links per parent: see `codec.create_ipvlan`.
+    """
+    if grant.driver == "ipvlan":
+        flag = f" and flag {grant.flag}" if grant.flag not in ("", "bridge") else ""
+        return f"ipvlan in mode {grant.mode}{flag}"
+    return ALONE if is_passthru(grant) else grant.driver
 
 
 def is_routed(grant: AddressGrant) -> bool:

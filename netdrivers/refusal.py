@@ -22,9 +22,7 @@ def of_namespace(error: OSError, netns: str, interface: str) -> NetlinkError:
     if isinstance(error, FileNotFoundError) or code == errno.EINVAL:
         advice = f"the network namespace {netns} is gone; the task has to start anew"
     elif code in (errno.EROFS, errno.EACCES):
-        advice = (
-            f"{error.filename} cannot be written ({error.strerror}); let the agent run as root with /proc/sys writable"
-        )
+        advice = _not_written(error)
     elif code in (errno.EMFILE, errno.ENFILE):
         advice = "too many files are open on this host; raise LimitNOFILE of the agent"
     else:
@@ -79,7 +77,9 @@ def address_in_use(address: str, interface: str) -> NetlinkError:
 def of_creation(error: OSError, grant: AddressGrant, interface: str, parent: LinkInfo) -> NetlinkError:
     """The link could not be created."""
     code = error.errno or 0
-    if code == errno.EOPNOTSUPP:
+    if code == errno.EOPNOTSUPP and grant.mode == "l3s":
+        advice = "this host's kernel cannot create ipvlan links in mode l3s; run: modprobe ipvlan, or use mode l3"
+    elif code == errno.EOPNOTSUPP:
         advice = f"this host's kernel cannot create {grant.driver} links; run: modprobe {grant.driver}"
     elif code == errno.EEXIST:
         advice = "the task's namespace already has an interface of this name; remove it or use another name"
@@ -104,7 +104,7 @@ def of_creation(error: OSError, grant: AddressGrant, interface: str, parent: Lin
     return NetlinkError(code, "create", interface, advice)
 
 
-def of_configuration(error: OSError, grant: AddressGrant, interface: str, what: str) -> NetlinkError:
+def of_configuration(grant: AddressGrant, interface: str, error: OSError, what: str) -> NetlinkError:
     """A step after the creation failed; the link is deleted again."""
     code = error.errno or 0
     if isinstance(error, FileNotFoundError):
@@ -133,6 +133,16 @@ def of_announcement(error: OSError, interface: str, address: Address) -> Netlink
     return NetlinkError(error.errno or 0, f"announce {address} from", interface, _unexpected(error))
 
 
+def unexpected(error: OSError, operation: str, interface: str) -> NetlinkError:
+    """The kernel refused something for a reason that nobody could foresee: its own words."""
+    return NetlinkError(error.errno or 0, operation, interface, _unexpected(error))
+
+
+def of_setting(error: OSError, operation: str, interface: str) -> NetlinkError:
+    """A file below /proc/sys of this host could not be written."""
+    return NetlinkError(error.errno or 0, operation, interface, _not_written(error))
+
+
 def of_host(error: OSError) -> NetlinkError:
     """The host's own links could not be listed."""
     return NetlinkError(error.errno or 0, "list the links of", "this host", _unexpected(error))
@@ -154,6 +164,10 @@ def _not_alone(grant: AddressGrant) -> str:
             "other macvlan links already sit on it and mode passthru needs it alone; use another parent or remove them"
         )
     return "a macvlan link in mode passthru has it for itself; use another parent or remove that link"
+
+
+def _not_written(error: OSError) -> str:
+    return f"{error.filename} cannot be written ({error.strerror}); let the agent run as root with /proc/sys writable"
 
 
 def _unexpected(error: OSError) -> str:

@@ -20,7 +20,7 @@ from beeyard.netdrivers.announce import internet_checksum
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
-_ETH_P_ALL, _ETH_P_ARP = 0x0003, 0x0806
+_ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
 # Replies inside one machine come within a millisecond; the rest is for a busy one.
 _ANSWER_S = 0.4
 _numbers = itertools.count(1)
@@ -54,6 +54,7 @@ class Lan:
     def __init__(self) -> None:
         self._prefix = f"bt{os.getpid()}x{next(_numbers)}"
         self._names: list[str] = []
+        self._number = itertools.count()
         self.netns = self.create_netns()
         name = os.path.basename(self.netns)
         ip(f"-n {name} link add br0 type bridge")
@@ -67,7 +68,7 @@ class Lan:
 
     def create_netns(self) -> str:
         """A new namespace; gives its path."""
-        name = f"{self._prefix}n{len(self._names)}"
+        name = f"{self._prefix}n{next(self._number)}"
         ip(f"netns add {name}")
         self._names.append(name)
         return f"/run/netns/{name}"
@@ -117,6 +118,24 @@ class Lan:
                         claims.add(frame[22:28].hex(":"))
         return sorted(claims)
 
+    async def solicit(self, address: str) -> list[str]:
+        """The MAC addresses that claim an IPv6 address, asked from the bridge by multicast; sorted, each answer."""
+        with inside(self.netns):
+            asker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IPV6))
+            asker.bind(("br0", _ETH_P_IPV6))
+        claims = []
+        with asker:
+            asker.setblocking(False)
+            mac, wanted = asker.getsockname()[4], socket.inet_pton(socket.AF_INET6, address)
+            asker.send(_solicitation(mac, wanted))
+            with trio.move_on_after(_ANSWER_S):
+                while True:
+                    await trio.lowlevel.wait_readable(asker)
+                    frame = asker.recv(2048)
+                    if frame[20] == 58 and frame[54] == 136 and frame[62:78] == wanted:
+                        claims.append(frame[6:12].hex(":"))
+        return sorted(claims)
+
     async def refuses(self, address: str) -> bool:
         """Whether a host answers at all for an address: a UDP packet to a closed port comes back as refused."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -151,3 +170,15 @@ class Lan:
         self._ear.close()
         for name in self._names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def _solicitation(mac: bytes, wanted: bytes) -> bytes:
+    """A neighbour solicitation from fd00:9::1 to the group of an address. Source: RFC 4861, section 4.3."""
+    sender = socket.inet_pton(socket.AF_INET6, "fd00:9::1")
+    group = socket.inet_pton(socket.AF_INET6, "ff02::1:ff00:0")[:13] + wanted[13:]
+    body = bytes(4) + wanted + b"\1\1" + mac
+    pseudo_header = sender + group + struct.pack("!II", 4 + len(body), 58)
+    checksum = internet_checksum(pseudo_header + b"\x87\0\0\0" + body)
+    icmp = struct.pack("!BBH", 135, 0, checksum) + body
+    packet = struct.pack("!IHBB", 6 << 28, len(icmp), 58, 255) + sender + group + icmp
+    return b"\x33\x33" + group[12:] + mac + struct.pack("!H", _ETH_P_IPV6) + packet

@@ -76,20 +76,20 @@ def _error(code: int, said: str = "", filename: str | None = None) -> OSError:
             "create eth0: the kernel said: no way",
         ),
         (
-            refusal.of_configuration(FileNotFoundError(errno.ENOENT, "gone"), a_grant(), "eth0", "raise"),
+            refusal.of_configuration(a_grant(), "eth0", FileNotFoundError(errno.ENOENT, "gone"), "raise"),
             "raise eth0: the task's network namespace is gone; the task has to start anew",
         ),
         (
-            refusal.of_configuration(_error(errno.ENODEV), a_grant(), "eth0", "raise"),
+            refusal.of_configuration(a_grant(), "eth0", _error(errno.ENODEV), "raise"),
             "raise eth0: the link vanished meanwhile; the task has to start anew",
         ),
         (
-            refusal.of_configuration(_error(errno.EOPNOTSUPP), a_grant(), "eth0", "add address fd00::1/64 to"),
+            refusal.of_configuration(a_grant(), "eth0", _error(errno.EOPNOTSUPP), "add address fd00::1/64 to"),
             "add address fd00::1/64 to eth0: IPv6 is switched off on this host; "
             "set net.ipv6.conf.default.disable_ipv6 = 0 or use an IPv4 pool",
         ),
         (
-            refusal.of_configuration(_error(errno.ENOBUFS), a_grant(), "eth0", "raise"),
+            refusal.of_configuration(a_grant(), "eth0", _error(errno.ENOBUFS), "raise"),
             "raise eth0: the kernel said: No buffer space available",
         ),
         (

@@ -1,0 +1,207 @@
+"""VLAN sub-interfaces of this host: a parent "eth0.100" is made on eth0 when a task needs it, and taken away again.
+
+One that is there already is used as it is, and never taken away: what we made carries our group from its first moment on
+(`changes.OWN_GROUP`), so that it is known as ours after a restart too. It has no addresses: the host itself takes no part
+in the VLAN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import NamedTuple
+
+import trio
+
+from beeyard.core.errors import NetlinkError
+from beeyard.netdrivers import codec, refusal
+from beeyard.netdrivers.changes import OWN_GROUP, Change, make
+from beeyard.runtime.host import Netlink, RequestRefused
+
+_WORDS = "beeyard VLAN"
+# 0 means "no VLAN, a priority alone" and 4095 is reserved. Source: IEEE 802.1Q, 9.6.
+_ID_MIN, _ID_MAX = 1, 4094
+_NAME_MAX = 15  # IFNAMSIZ without the terminating zero
+
+
+class Vlan(NamedTuple):
+    """A parent of the form NAME.ID."""
+
+    name: str
+    base: str
+    id: int
+
+
+def parse(parent: str) -> Vlan | None:
+    """The VLAN that a parent's name stands for, unless an interface of that name exists; None for other names."""
+    base, _, digits = parent.rpartition(".")
+    if not base or not digits.isascii() or not digits.isdecimal():
+        return None
+    return Vlan(parent, base, int(digits))
+
+
+async def ensure(netlink: Netlink, vlan: Vlan) -> bool:
+    """Make sure that a sub-interface exists and, if it is ours, that it is up. Gives whether it is ours.
+
+    Idempotent: yes. Callers see to it that nobody calls it twice at the same time.
+    Cancellation: all or nothing.
+
+    Raises:
+        NetlinkError: names the interface and says what to do.
+    """
+    link, base = await find(netlink, vlan.name), await find(netlink, vlan.base)
+    if link is None:
+        _check_possible(vlan, base)
+        assert base is not None
+        link = await _create(netlink, vlan, base)
+    _check_existing(vlan, link, base)
+    if link.group != OWN_GROUP:
+        return False
+    await _configure(netlink, vlan, link, base)
+    return True
+
+
+async def remove(netlink: Netlink, name: str) -> bool:
+    """Delete a sub-interface if it is ours; gives whether it was. One that is gone is fine.
+
+    Raises:
+        NetlinkError: the kernel refused.
+    """
+    link = await find(netlink, name)
+    if link is None or not _is_ours(link):
+        return False
+    try:
+        await netlink.request(codec.delete_link(link.index))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise refusal.unexpected(error, "delete", name) from error
+    return True
+
+
+async def ours(netlink: Netlink) -> list[str]:
+    """The names of all sub-interfaces that we made.
+
+    Raises:
+        NetlinkError: the kernel refused to tell.
+    """
+    try:
+        links = codec.read_links(await netlink.request(codec.dump_links()))
+    except OSError as error:
+        raise refusal.of_host(error) from error
+    return [link.name for link in links if _is_ours(link)]
+
+
+async def find(netlink: Netlink, name: str) -> codec.LinkInfo | None:
+    """A link of this host by its name.
+
+    Raises:
+        NetlinkError: the kernel refused to tell.
+    """
+    try:
+        (link,) = codec.read_links(await netlink.request(codec.get_link(name=name)))
+    except OSError as error:
+        if error.errno in (errno.ENODEV, errno.ERANGE):  # missing, or a name that no link can have
+            return None
+        raise refusal.unexpected(error, "describe", name) from error
+    return link
+
+
+def _is_ours(link: codec.LinkInfo) -> bool:
+    return link.kind == "vlan" and link.group == OWN_GROUP
+
+
+def _check_possible(vlan: Vlan, base: codec.LinkInfo | None) -> None:
+    """Refuse what the kernel would, and what it would not but nobody can have meant."""
+    if not _ID_MIN <= vlan.id <= _ID_MAX:
+        raise _refused(errno.ERANGE, vlan, f"{vlan.id} is no VLAN id; use one from {_ID_MIN} to {_ID_MAX}")
+    if base is None:
+        advice = (
+            f"it does not exist and neither does {vlan.base}, on which it could be made; give the pool another parent"
+        )
+        raise _refused(errno.ENODEV, vlan, advice)
+    if base.kind == "vlan":
+        advice = f"{vlan.base} is a VLAN itself and no VLAN is made within another; make it by hand or use {vlan.base}"
+        raise _refused(errno.EINVAL, vlan, advice)
+    if len(vlan.name) > _NAME_MAX:
+        advice = f"its name has more than {_NAME_MAX} characters; give {vlan.base} a shorter name"
+        raise _refused(errno.ERANGE, vlan, advice)
+    if not base.ethernet:
+        raise _refused(errno.EINVAL, vlan, f"{vlan.base} is no Ethernet interface; give the pool another parent")
+    if not base.up:
+        raise _refused(errno.ENETDOWN, vlan, f"{vlan.base} is down; run: ip link set {vlan.base} up")
+
+
+def _check_existing(vlan: Vlan, link: codec.LinkInfo, base: codec.LinkInfo | None) -> None:
+    """Refuse a link of that name that is something else than its name says."""
+    if link.kind != "vlan":
+        advice = (
+            f"a link of this name exists that is no VLAN ({link.kind or 'a physical one'}); rename it or use another id"
+        )
+        raise _refused(errno.EEXIST, vlan, advice)
+    elsewhere = link.parent_elsewhere or base is None or link.parent == base.index
+    if link.vlan_id != vlan.id or not elsewhere:
+        where = f" on {vlan.base}" if elsewhere else " on another interface"
+        advice = f"a link of this name exists that is VLAN {link.vlan_id}{where}; rename it or use another id"
+        raise _refused(errno.EEXIST, vlan, advice)
+    if link.group == OWN_GROUP and base is not None and not base.up:
+        raise _refused(errno.ENETDOWN, vlan, f"{vlan.base} is down; run: ip link set {vlan.base} up")
+
+
+async def _create(netlink: Netlink, vlan: Vlan, base: codec.LinkInfo) -> codec.LinkInfo:
+    try:
+        await netlink.request(codec.create_vlan(name=vlan.name, parent=base.index, vlan_id=vlan.id, group=OWN_GROUP))
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise _of_creation(error, vlan) from error
+        # Somebody else made it meanwhile, or has this VLAN under another name.
+        link = await find(netlink, vlan.name)
+        if link is None:
+            advice = f"VLAN {vlan.id} of {vlan.base} exists under another name; use that name as the parent"
+            raise _refused(errno.EEXIST, vlan, advice) from error
+        return link
+    link = await find(netlink, vlan.name)
+    if link is None:
+        raise _refused(errno.ENODEV, vlan, "it vanished meanwhile; the task has to start anew")
+    return link
+
+
+async def _configure(netlink: Netlink, vlan: Vlan, link: codec.LinkInfo, base: codec.LinkInfo | None) -> None:
+    """No address of the kernel's own making, the base's MTU, up; deletes it again when it was down and cannot be."""
+    changes = [
+        Change(codec.describe_link(link.index, _WORDS), "describe"),
+        Change(codec.forbid_own_addresses(link.index), "forbid addresses of its own to", (errno.EAFNOSUPPORT,)),
+        Change(codec.set_link_up(link.index), "raise"),
+    ]
+    if base is not None and base.mtu != link.mtu:
+        changes.insert(0, Change(codec.set_mtu(link.index, base.mtu), f"give the MTU {base.mtu} of {vlan.base} to"))
+    try:
+        # A router in the VLAN must not give the host addresses there.
+        async with netlink.netns_fd("", settings={f"ipv6/conf/{vlan.name}/accept_ra": "0"}):
+            pass
+        await make(netlink, changes, lambda error, what: refusal.unexpected(error, what, vlan.name))
+    except BaseException as error:
+        if not link.up:
+            # Safety: bounded, as the kernel answers each request while it is sent.
+            with trio.CancelScope(shield=True), contextlib.suppress(OSError):
+                await netlink.request(codec.delete_link(link.index))
+        if isinstance(error, OSError) and not isinstance(error, RequestRefused):
+            raise refusal.of_setting(error, "create", vlan.name) from error
+        raise
+
+
+def _of_creation(error: OSError, vlan: Vlan) -> NetlinkError:
+    code = error.errno or 0
+    if code == errno.EOPNOTSUPP:
+        return _refused(code, vlan, "this host's kernel cannot create VLAN sub-interfaces; run: modprobe 8021q")
+    if code == errno.EPERM:
+        return _refused(code, vlan, "the agent may not create links; run it as root")
+    if code == errno.ENODEV:
+        return _refused(code, vlan, f"{vlan.base} vanished meanwhile; the task has to start anew")
+    return refusal.unexpected(error, "create", vlan.name)
+
+
+def _refused(code: int, vlan: Vlan, advice: str) -> NetlinkError:
+    return NetlinkError(code, "create", vlan.name, advice)
+
+
+__all__ = ["Vlan", "ensure", "find", "ours", "parse", "remove"]
