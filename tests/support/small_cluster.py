@@ -77,7 +77,7 @@ class SmallCluster:
 
     async def scale(self, service_id: str, replicas: int) -> None:
         """Change a service's number of replicas."""
-        service = await self.api.call("GET", f"/services/{service_id}")
+        service = await self.api.insist("GET", f"/services/{service_id}")
         spec = {**service["Spec"], "Mode": {"Replicated": {"Replicas": replicas}}}
         version = service["Version"]["Index"]
         await self.api.call("POST", f"/services/{service_id}/update", spec, version=version)
