@@ -35,17 +35,31 @@ class NodeSurvey:
         return remains.processes(self.places)
 
     def programs(self) -> dict[str, list[int]]:
-        """Pids of the tasks' programs, by the task whose cgroup they are in."""
+        """Pids of the tasks' programs, by the task whose cgroup they are in; "": by none, which is not right."""
         found: dict[str, list[int]] = {}
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and self._marker in (entry / "cmdline").read_text().split("\0")[1:]:
-                    names = {line.rpartition("/")[2] for line in (entry / "cgroup").read_text().splitlines()}
-                    (task_id,) = names & set(cgroups.children(self.places.hierarchies(), self.places.cgroup_parent))
-                    found.setdefault(task_id, []).append(int(entry.name))
+                if entry.name.isdigit() and self._is_program(entry):
+                    cgroup = (entry / "cgroup").read_text()
+                    if self._is_program(entry):  # else it was dying, and out of its cgroup already
+                        found.setdefault(self._task_of(cgroup), []).append(int(entry.name))
             except OSError:
                 continue
         return found
+
+    def _is_program(self, process: Path) -> bool:
+        return self._marker.encode() in (process / "cmdline").read_bytes().split(b"\0")[1:]
+
+    def _task_of(self, cgroup: str) -> str:
+        """The task in whose cgroup a process is, by the text of its /proc/PID/cgroup."""
+        paths = [line.rpartition(":")[2] for line in cgroup.splitlines()]
+        # The kernel says so of one that was removed while the process dies.
+        names = {
+            path.rpartition("/")[2].removesuffix(" (deleted)")
+            for path in paths
+            if f"{self.places.cgroup_parent}/" in path
+        }
+        return names.pop() if len(names) == 1 else ""
 
     def zygotes(self) -> list[int]:
         """Pids of the processes that fork for this agent."""
