@@ -1,6 +1,9 @@
 """One task of executor `process`, as the agent holds it: every call is a short conversation with the task's shim.
 
 The controller keeps no truth of its own but the phase that it saw last; whatever happens to the agent, the shim goes on.
+It keeps two connections, as a new one costs both sides as much as several requests: one for what is answered at once, and
+one for what may take as long as the task, behind which nothing urgent may wait. A conversation that is broken off, also by
+cancellation, ends its connection, so that no answer is ever taken for another's.
 It keeps the task's network namespace open, so that the links can be taken down even when the shim has been killed: a
 namespace that nobody holds is cleaned up some time later, and until then answers for its addresses.
 """
@@ -20,12 +23,31 @@ from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import ExitStatus
 
+# Answered when the program runs, or when the task has ended.
+SLOW = ("start", "wait", "stop")
 # 5 s: preparing takes milliseconds; what is being undone may have to wait for a busy disk.
 UNDO_S = 5.0
 
 
 class _ShimGone(Exception):
     """Nobody listens for this task."""
+
+
+class _Line:
+    """A connection that is kept, for one conversation at a time."""
+
+    def __init__(self) -> None:
+        self.lines: LineStream | None = None
+        self.turn = trio.Lock()
+
+    def take(self) -> LineStream | None:
+        lines, self.lines = self.lines, None
+        return lines
+
+    def close(self) -> None:
+        lines = self.take()
+        if lines is not None:
+            lines.close()
 
 
 class ProcessController:
@@ -43,6 +65,8 @@ class ProcessController:
         self._lapsed = False
         self._netns_fd = -1
         self._lock = trio.Lock()  # of prepare and remove
+        self._quick = _Line()
+        self._slow = _Line()
 
     @property
     def task_id(self) -> str:
@@ -88,27 +112,51 @@ class ProcessController:
             _ShimGone: it is not there, or ended before it answered.
             ExecutorError: it refused.
         """
+        line = self._quick if op not in SLOW else self._slow if not self._slow.turn.locked() else _Line()
+        async with line.turn:
+            lines = line.take()
+            if lines is not None:
+                with contextlib.suppress(_ShimGone):  # an old connection: only a new one tells for certain
+                    return self._judge(op, await self._converse(line, lines, op, fields))
+            return self._judge(op, await self._converse(line, await self._connect(), op, fields))
+
+    async def _connect(self) -> LineStream:
         try:
             fd = os.open(self._order.places.shim_dir(self.task_id), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise _ShimGone from None
         sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
         try:
-            try:
-                await sock.connect(f"/proc/self/fd/{fd}/sock")
-            finally:
-                os.close(fd)
-            lines = LineStream(trio.SocketStream(sock))
+            await sock.connect(f"/proc/self/fd/{fd}/sock")
+        except (FileNotFoundError, ConnectionRefusedError):
+            sock.close()
+            raise _ShimGone from None
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            os.close(fd)
+        return LineStream(trio.SocketStream(sock))
+
+    async def _converse(self, line: _Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
+        """Ask and hear on a connection, which is kept only when the answer has come."""
+        try:
             await lines.send(op=op, **fields)
             answer = await lines.receive()
-            if answer is not None and op == "remove":
+            if answer is None:
+                raise _ShimGone
+            if op == "remove":
                 await lines.receive()  # until it has ended
-        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, trio.BrokenResourceError):
+        except (ConnectionResetError, trio.BrokenResourceError):
+            lines.close()
             raise _ShimGone from None
-        finally:
-            sock.close()
-        if answer is None:
-            raise _ShimGone
+        except BaseException:
+            lines.close()
+            raise
+        line.lines = lines
+        return answer
+
+    def _judge(self, op: str, answer: dict[str, Any]) -> dict[str, Any]:
         if "error" in answer:
             raise ExecutorError(op, str(answer["error"]))
         self._lapsed = bool(answer["lapsed"])
@@ -155,24 +203,28 @@ class ProcessController:
 
     async def _prepare(self) -> dict[str, Any] | None:
         """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
-        async with await self._zygote.open(SHIM) as lines:
-            try:
-                await lines.send(**self._order.to_json())
-                answer = await lines.receive()
-            except trio.BrokenResourceError:
-                return None
-            except trio.Cancelled:
-                # Safety: bounded, and needed so that nothing is left when the caller goes on.
-                with trio.move_on_after(UNDO_S, shield=True):
-                    with contextlib.suppress(trio.BrokenResourceError, OSError):
-                        await lines.stream.send_eof()
-                        while await lines.receive() is not None:
-                            pass
-                raise
+        lines = await self._zygote.open(SHIM)
+        try:
+            await lines.send(**self._order.to_json())
+            answer = await lines.receive()
             if answer is not None and "phase" in answer:
                 with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
                     await lines.send(op="keep")
+                self._quick.lines = lines
             return answer
+        except trio.BrokenResourceError:
+            return None
+        except trio.Cancelled:
+            # Safety: bounded, and needed so that nothing is left when the caller goes on.
+            with trio.move_on_after(UNDO_S, shield=True):
+                with contextlib.suppress(trio.BrokenResourceError, OSError):
+                    await lines.stream.send_eof()
+                    while await lines.receive() is not None:
+                        pass
+            raise
+        finally:
+            if self._quick.lines is not lines:
+                lines.close()
 
     async def start(self) -> None:
         if self._phase == "new":
@@ -210,7 +262,7 @@ class ProcessController:
         return self._exit
 
     async def links_down(self) -> None:
-        if self._phase == "new":
+        if self._phase in ("new", "exited"):  # a shim takes them down before it tells of an end, and no others come
             await trio.lowlevel.checkpoint()
             return
         try:
@@ -239,7 +291,9 @@ class ProcessController:
         self.close()
 
     def close(self) -> None:
-        """Let go of the namespace; the task goes on."""
+        """Let go of the namespace and of the shim; the task goes on."""
+        self._quick.close()
+        self._slow.close()
         if self._netns_fd >= 0:
             os.close(self._netns_fd)
             self._netns_fd = -1

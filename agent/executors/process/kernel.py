@@ -141,12 +141,18 @@ class LeaseTimer:
         _call("timerfd_settime", ctypes.c_int(self.fd), ctypes.c_int(0), ctypes.c_char_p(value), None)
 
 
-def set_title(*words: str) -> None:
-    """Show another command line for this process, as far as the one it was started with leaves room."""
+@functools.cache
+def _title_place() -> tuple[int, int]:
+    """Where this process's command line begins and ends in memory; a child has it in the same place."""
     with open("/proc/self/stat", "rb") as file:
         # Source: proc(5); fields 48 and 49 of the line, counted after the name, which may hold blanks.
         fields = file.read().rpartition(b")")[2].split()
-    start, end = int(fields[45]), int(fields[46])
+    return int(fields[45]), int(fields[46])
+
+
+def set_title(*words: str) -> None:
+    """Show another command line for this process, as far as the one it was started with leaves room."""
+    start, end = _title_place()
     room = end - start
     text = b"\0".join(word.encode() for word in words)[: room - 1]
     # Safety: the kernel put the arguments between these addresses; Python copied them when it started.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import grp
 import os
 import pwd
@@ -105,6 +106,12 @@ def _number(kind: str, text: str) -> int:
 
 def _default_user() -> User:
     """`beeyard-task` where the host has it, else nobody."""
+    return _default_user_in(os.stat("/etc/passwd").st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _default_user_in(passwd_changed_ns: int) -> User:
+    """Looked up once for each state of the file, by the zygote: reading it costs a shim as much as a namespace does."""
     try:
         entry = pwd.getpwnam(DEFAULT_USER)
         return User(entry.pw_uid, entry.pw_gid)

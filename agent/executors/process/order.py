@@ -116,29 +116,23 @@ def write_file(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def save_exit(directory: str, status: Exit) -> None:
-    """Keep how a task ended, in its shim's directory: durably, whole or not at all."""
+    """Keep how a task ended, in its shim's directory, whole or not at all.
+
+    It outlives shim and agent. It is not synced, for a power cut ends every task of the host anyway: one whose agent had
+    not yet written its end down has failed then.
+    """
     path = f"{directory}/exit.json"
     write_file(f"{path}.new", json.dumps(status._asdict()).encode())
-    _sync(f"{path}.new")
     os.rename(f"{path}.new", path)
-    _sync(directory)
 
 
 def load_exit(directory: str) -> Exit | None:
-    """What `save_exit` kept."""
+    """What `save_exit` kept; None when there is none, or a power cut has left an empty file of it."""
     try:
         with open(f"{directory}/exit.json") as file:
             return Exit(**json.load(file))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
 
 

@@ -39,20 +39,13 @@ class Peer:
 
     def lines(self) -> list[bytes] | None:
         """Requests that have arrived whole, unread; None when the connection has ended."""
-        try:
-            data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        self._received += data
-        if not data or len(self._received) > LINE_BYTES_MAX:
+        if not self._receive():
             return None
         *whole, self._received = self._received.split(b"\n")
         return whole
 
     def next(self) -> dict[str, object]:
-        """The next request, waiting for it.
+        """The next request, waiting for it; what has come behind it stays for `lines`.
 
         Raises:
             EOFError: the connection ended.
@@ -60,13 +53,23 @@ class Peer:
         """
         waiting = select.poll()
         waiting.register(self.fileno(), select.POLLIN)
-        while True:
+        while b"\n" not in self._received:
             waiting.poll()
-            requests = self.lines()
-            if requests is None:
+            if not self._receive():
                 raise EOFError
-            if requests:
-                return request_of(requests[0])
+        request, _, self._received = self._received.partition(b"\n")
+        return request_of(request)
+
+    def _receive(self) -> bool:
+        """Take in what has arrived; False when the connection has ended."""
+        try:
+            data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._received += data
+        return bool(data) and len(self._received) <= LINE_BYTES_MAX
 
     def answer(self, **fields: object) -> None:
         """Send an answer; a peer that is gone or does not read loses it."""

@@ -13,7 +13,7 @@ answer to `start` comes when the program runs or cannot, that to `wait` and `sto
 poll, no thread.
 
 *Phases* are those of `runtime.host.Controller`: prepared → (starting →) started → exited, or prepared → exited when the
-task is stopped first or its program cannot run. The end of a task that had started is on disk before anybody hears of it.
+task is stopped first or its program cannot run. The end of a task that had started is in its file before anybody hears of it.
 
 *Links* go down when asked, when the lease has lapsed, and whenever the task ends; never up again. In a task that uses its
 host's network nothing is touched.
@@ -145,8 +145,9 @@ class Shim:
             self.add(Peer(self._listener.accept()[0]))
 
     def add(self, peer: Peer) -> None:
-        """Serve a connection."""
+        """Serve a connection, with what has already come on it."""
         self._watch(peer.fileno(), lambda: self._receive(peer))
+        self._receive(peer)
 
     def _receive(self, peer: Peer) -> None:
         requests = peer.lines()

@@ -39,6 +39,10 @@ class LineStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up. Idempotent: yes."""
         self.stream.socket.close()
 
     async def send(self, **fields: object) -> None:

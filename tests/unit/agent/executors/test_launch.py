@@ -10,6 +10,7 @@ import pytest
 from beeyard.agent.executors.process.executor import _environment
 from beeyard.agent.executors.process.launch import ROOT_CAPABILITIES, LaunchError, User, find_user
 from beeyard.core.model import TaskSpec
+from beeyard.runtime.host import NO_ADDITIONS
 
 
 @pytest.mark.parametrize(
@@ -100,4 +101,4 @@ def test_operators_are_told_what_root_keeps() -> None:
 )
 def test_environment_follows_dockers_rules(env: tuple[str, ...], expected: object) -> None:
     """The later of two entries counts; a bare name takes the default away."""
-    assert expected == _environment(TaskSpec(env=env))
+    assert expected == _environment(TaskSpec(env=env), NO_ADDITIONS)
