@@ -54,6 +54,7 @@ PAGE_BYTES = 8192
 # more; the log is cut back to this when it begins anew.
 WAL_PAGES = 2000
 
+_META = ("index", "compacted", "applied")
 _SCHEMA = """
 create table object(position integer primary key, kind text not null, id text not null, idx integer not null,
     data blob not null, unique(kind, id));
@@ -224,6 +225,7 @@ def _connect(path: str) -> sqlite3.Connection:
         ):
             connection.execute(f"pragma {pragma}")
         _create_or_lock(connection)
+        _check_meta(connection, path)
     except sqlite3.Error as error:
         connection.close()
         raise DiskError("open", path, _reason(error)) from error
@@ -258,6 +260,14 @@ def _create_or_lock(connection: sqlite3.Connection) -> None:
     else:
         connection.execute("update meta set value=value where name='index'")
     connection.execute("commit")
+
+
+def _check_meta(connection: sqlite3.Connection, path: str) -> None:
+    """Without one of these numbers nobody can say what of the log is missing in the objects."""
+    found = dict(connection.execute("select name, value from meta"))
+    for name in _META:
+        if not isinstance(found.get(name), int):
+            raise DiskError("open", path, f"it is damaged: table meta says {found.get(name)!r} of {name}, not a number")
 
 
 def _write(connection: sqlite3.Connection, batch: list[Record], due: list[Record], applied: int, cut: int) -> None:

@@ -235,3 +235,23 @@ async def test_damaged_log_is_an_error_with_a_sentence(tmp_path: Path) -> None:
         await database.changes(0)
     assert await database.load() == (1, [a_record(1, "a", b"x")])
     await database.aclose()
+
+
+@pytest.mark.parametrize("name", ["index", "compacted", "applied"])
+@pytest.mark.parametrize(
+    ("damage", "says"), [("delete from meta where name=?", "None"), ("update meta set value=x'00' where name=?", "b'")]
+)
+async def test_a_number_that_is_missing_in_the_store_is_told_at_the_start(
+    tmp_path: Path, name: str, damage: str, says: str
+) -> None:
+    """A sentence and no traceback, and the file is let go of."""
+    path = str(tmp_path / "store.db")
+    await (await SqliteDatabase.open(path)).aclose()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(damage, (name,))
+        connection.commit()
+    for _ in range(2):
+        with pytest.raises(
+            DiskError, match=rf"cannot open .*/store.db: it is damaged: table meta says {says}.* of {name}"
+        ):
+            await SqliteDatabase.open(path)
