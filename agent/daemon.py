@@ -15,10 +15,12 @@ from beeyard.agent.contact import Contact
 from beeyard.agent.describe import Describer
 from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
+from beeyard.agent.listening import Listeners
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
 from beeyard.agent.parents import ParentStep
+from beeyard.agent.ports import PortStep
 from beeyard.agent.probe import ProbeStep
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.routes import RouteKeeper
@@ -80,9 +82,10 @@ async def _serve(
     """Take up what runs here, join with the token if there is one to join with, and be connected."""
     contact = Contact()
     reporter = Reporter(config.coalesce_s)
-    steps = _steps(host, config, identity)
+    ports = PortStep(host.netlink, host.firewall, host.sockets, config.state_dir)
+    steps = _steps(host, config, identity, ports)
     around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
-    describer = Describer(host, config.node_name)
+    describer = Describer(host, config.node_name, Listeners(host.sockets, ports.held))
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()
@@ -90,6 +93,7 @@ async def _serve(
         workload = Workload(around, nursery)
         workload.adopt(records, controllers)
         nursery.start_soon(equipment.routes.run)
+        nursery.start_soon(ports.watch)
         connector = Connector(equipment, managers, workload)
         task_status.started(RunningAgent(config, describer, reporter, workload, connector, steps))
         end = None if token is None else await _join(equipment, managers, token)
@@ -105,7 +109,7 @@ async def _serve(
     raise end
 
 
-def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper) -> tuple[Step, ...]:
+def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper, ports: PortStep) -> tuple[Step, ...]:
     """What this node does for each task besides running it, in this order."""
     node_name = config.node_name or host.hostname
     return (
@@ -113,6 +117,7 @@ def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper) -> tuple[S
         VlanStep(host.netlink),
         HostAccessStep(host.netlink),
         ProbeStep(host.netlink, config.probe_s),
+        ports,
         NodeHookStep(host, config.hooks, config.state_dir, node_name=node_name, node_id=lambda: identity.node_id),
     )
 

@@ -6,8 +6,9 @@ import structlog
 import trio
 
 import beeyard
+from beeyard.agent.listening import Listeners
 from beeyard.core.errors import HostError, NodeHookError
-from beeyard.core.model import NodeDescription, Platform, Resources
+from beeyard.core.model import HostPort, NodeDescription, Platform, Resources
 from beeyard.netdrivers.driver import host_links
 from beeyard.runtime.host import Host
 
@@ -17,8 +18,10 @@ log = structlog.get_logger(__name__)
 class Describer:
     """Describes the host; what cannot be read stays as it was last seen."""
 
-    def __init__(self, host: Host, node_name: str) -> None:
+    def __init__(self, host: Host, node_name: str, listeners: Listeners) -> None:
         self._host = host
+        self._listeners = listeners
+        self._port_fault = ""
         self._node_name = node_name
         self._last = NodeDescription()
         self._hook_fault = ""
@@ -55,9 +58,26 @@ class Describer:
             link_kinds=link_kinds,
             links=links,
             hooks=await self._hooks(),
+            listening=await self._listening(),
+            forwards_ports=await self._forwards_ports(),
             stopping=self._stopping,
         )
         return self._last
+
+    async def _listening(self) -> tuple[HostPort, ...]:
+        try:
+            return await self._listeners.look()
+        except OSError as error:
+            log.warning("the sockets of this host cannot be read", reason=str(error))
+            return self._last.listening
+
+    async def _forwards_ports(self) -> bool:
+        """Whether ports can be led to tasks here. Why not is said once: such tasks are not placed here."""
+        fault = await self._host.firewall.fault()
+        if fault and fault != self._port_fault:
+            log.warning("this node takes no tasks with published ports", reason=fault)
+        self._port_fault = fault
+        return not fault
 
     async def _hooks(self) -> tuple[str, ...]:
         """Names of the node hooks. What is wrong with one is said once, here too: tasks are refused because of it."""

@@ -34,18 +34,30 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
     up: bool
 
 
-def create_veth(*, name: str, index: int, group: int, mtu: int, peer: str, peer_index: int, netns_fd: int) -> bytes:
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of a pair."""
+
+    name: str
+    index: int
+    mac: str
+
+
+def create_veth(here: End, there: End, *, group: int, mtu: int, netns_fd: int) -> bytes:
     """Create a pair of links, down: one here, and its peer straight in another namespace.
 
     Both indices are chosen by us, for the kernel takes the peer's only when it is given the other one too.
     Source: veth_newlink in drivers/net/veth.c.
     """
-    peer_body = nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, peer_index, 0, 0)
-    peer_body += nl.text(nl.IFLA_IFNAME, peer) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd) + nl.u32(nl.IFLA_MTU, mtu)
+    peer_body = nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, there.index, 0, 0)
+    peer_body += _named(there, mtu) + nl.u32(nl.IFLA_NET_NS_FD, netns_fd)
     info = nl.text(nl.IFLA_INFO_KIND, "veth") + nl.attribute(nl.IFLA_INFO_DATA, nl.attribute(VETH_INFO_PEER, peer_body))
-    attributes = nl.text(nl.IFLA_IFNAME, name) + nl.u32(nl.IFLA_MTU, mtu) + nl.u32(nl.IFLA_GROUP, group)
-    attributes += nl.attribute(nl.IFLA_LINKINFO, info)
-    return nl.message(nl.RTM_NEWLINK, _CREATE, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, index, 0, 0) + attributes)
+    attributes = _named(here, mtu) + nl.u32(nl.IFLA_GROUP, group) + nl.attribute(nl.IFLA_LINKINFO, info)
+    return nl.message(nl.RTM_NEWLINK, _CREATE, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, here.index, 0, 0) + attributes)
+
+
+def _named(end: End, mtu: int) -> bytes:
+    mac = nl.attribute(nl.IFLA_ADDRESS, nl.mac_bytes(end.mac))
+    return nl.text(nl.IFLA_IFNAME, end.name) + mac + nl.u32(nl.IFLA_MTU, mtu)
 
 
 def write_alias(index: int, alias: str) -> bytes:

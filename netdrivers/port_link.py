@@ -34,14 +34,16 @@ import msgspec
 import trio
 
 from beeyard.core.errors import NetlinkError
-from beeyard.netdrivers import codec, codec_port
+from beeyard.netdrivers import codec, codec_port, codec_route
 from beeyard.netdrivers.codec import Address
-from beeyard.netdrivers.codec_port import GROUP
+from beeyard.netdrivers.codec_port import GROUP, End
 from beeyard.runtime.host import Netlink, RequestRefused
 
 HOST_PREFIX = "byp"
 TASK_INTERFACE = "port0"
 TABLE = 190
+MAIN_TABLE = 254
+LOOPBACK_INDEX = 1
 RULE_PRIORITY = 1000  # before the main table's 32766
 N_LINKS = (64 - 1) * 128
 LAST_METRIC = 0xFFFFFFFE
@@ -109,28 +111,17 @@ async def attach(netlink: Netlink, netns: str, instance: str, task_id: str, *, a
     with _named("publish ports of", task_id):
         async with netlink.netns_fd(netns, settings=_SETTINGS) as netns_fd:
             number, mtu = await _free_number(netlink, task_id)
-            index, peer_index = _INDEX_BASE + number, _INDEX_BASE | zlib.crc32(TASK_INTERFACE.encode()) & 0xFFFFFF
             link = PortLink(number=number, task_id=task_id)
-            creation = codec_port.create_veth(
-                name=link.host_interface,
-                index=index,
-                group=GROUP,
-                mtu=mtu,
-                peer=TASK_INTERFACE,
-                peer_index=peer_index,
-                netns_fd=netns_fd,
-            )
-            await netlink.request(creation)
+            here, there = _ends(number)
+            await netlink.request(codec_port.create_veth(here, there, group=GROUP, mtu=mtu, netns_fd=netns_fd))
             try:
-                await _set_up(netlink, netns, link, index, peer_index, _alias(instance, task_id), answers_unbound)
-                if not await _set_up_ipv6(netlink, netns, link, index, peer_index, answers_unbound):
-                    return msgspec.structs.replace(link, has_ipv6=False)
+                has_ipv6 = await _set_up(netlink, netns, link, _alias(instance, task_id), answers_unbound)
             except BaseException:
                 # Safety: bounded, as the kernel answers each request while it is sent.
                 with trio.CancelScope(shield=True), contextlib.suppress(OSError):
-                    await netlink.request(codec.delete_link(index))
+                    await netlink.request(codec.delete_link(here.index))
                 raise
-            return link
+            return link if has_ipv6 else msgspec.structs.replace(link, has_ipv6=False)
 
 
 async def remove(netlink: Netlink, link: PortLink) -> None:
@@ -162,30 +153,18 @@ async def _free_number(netlink: Netlink, task_id: str) -> tuple[int, int]:
     return number, max(mtu, _MTU_LEAST)
 
 
-async def _set_up(
-    netlink: Netlink, netns: str, link: PortLink, index: int, peer_index: int, alias: str, unbound: bool
-) -> None:
-    (host, task) = link.ends()[0]
-    ours = [codec_port.write_alias(index, alias), codec.add_address(index, host, 31), codec.set_link_up(index)]
-    theirs = [codec.set_link_up(1), codec.add_address(peer_index, task, 31), codec.set_link_up(peer_index)]
-    theirs += _ways(host, task, peer_index, unbound)
-    for here, there in ((index, ""), (peer_index, netns)):
-        # A link without IPv6 makes no addresses of its own.
-        with contextlib.suppress(RequestRefused):
-            await netlink.request(codec.forbid_own_addresses(here), there)
-    await netlink.request(b"".join(ours))
-    await netlink.request(b"".join(theirs), netns)
-
-
-async def _set_up_ipv6(
-    netlink: Netlink, netns: str, link: PortLink, index: int, peer_index: int, unbound: bool
-) -> bool:
-    """The same in IPv6; False where this host has none."""
-    (host, task) = link.ends()[1]
+async def _set_up(netlink: Netlink, netns: str, link: PortLink, alias: str, unbound: bool) -> bool:
+    """Both ends, from addresses to routes; whether it could be done in IPv6 too."""
+    here, there = _ends(link.number)
+    for end, where in ((here, ""), (there, netns)):
+        with contextlib.suppress(RequestRefused):  # a link without IPv6 makes no addresses of its own
+            await netlink.request(codec.forbid_own_addresses(end.index), where)
+    await netlink.request(codec_port.write_alias(here.index, alias) + codec.set_link_up(here.index))
+    await netlink.request(codec.set_link_up(LOOPBACK_INDEX) + codec.set_link_up(there.index), netns)
+    four, six = link.ends()
+    await _connect(netlink, netns, here, there, four, unbound)
     try:
-        await netlink.request(codec.add_address(index, host, 127))
-        theirs = [codec.add_address(peer_index, task, 127), *_ways(host, task, peer_index, unbound)]
-        await netlink.request(b"".join(theirs), netns)
+        await _connect(netlink, netns, here, there, six, unbound)
     except RequestRefused as error:
         if error.errno not in _NO_IPV6:
             raise
@@ -193,14 +172,31 @@ async def _set_up_ipv6(
     return True
 
 
-def _ways(host: Address, task: Address, peer_index: int, unbound: bool) -> list[bytes]:
-    ways = [
-        codec_port.default_route(peer_index, host, table=TABLE),
+async def _connect(
+    netlink: Netlink, netns: str, here: End, there: End, ends: tuple[Address, Address], unbound: bool
+) -> None:
+    """Addresses of one family, and the ways of its packets. Neither end asks where the other is: it is told."""
+    host, task = ends
+    length = host.max_prefixlen - 1
+    ours = [codec.add_address(here.index, host, length), codec_route.set_neighbour(here.index, task, there.mac)]
+    theirs = [
+        codec.add_address(there.index, task, length),
+        codec_route.set_neighbour(there.index, host, here.mac),
+        codec_port.default_route(there.index, host, table=TABLE),
         codec_port.rule_from(task, table=TABLE, priority=RULE_PRIORITY),
     ]
     if unbound:
-        ways.append(codec_port.default_route(peer_index, host, table=254, metric=LAST_METRIC))
-    return ways
+        theirs.append(codec_port.default_route(there.index, host, table=MAIN_TABLE, metric=LAST_METRIC))
+    await netlink.request(b"".join(ours))
+    await netlink.request(b"".join(theirs), netns)
+
+
+def _ends(number: int) -> tuple[End, End]:
+    """The host's end and the task's. Their MAC addresses meet no others: the pair is a LAN of its own."""
+    digits = f"{number >> 8:02x}:{number & 0xFF:02x}"
+    peer_index = _INDEX_BASE | zlib.crc32(TASK_INTERFACE.encode()) & 0xFFFFFF
+    here = End(name=f"{HOST_PREFIX}{number}", index=_INDEX_BASE + number, mac=f"02:be:e0:00:{digits}")
+    return here, End(name=TASK_INTERFACE, index=peer_index, mac=f"02:be:e0:01:{digits}")
 
 
 def _alias(instance: str, task_id: str) -> str:

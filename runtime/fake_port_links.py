@@ -33,9 +33,9 @@ def new_pair(
         target = there if there is not None else refuse(errno.EBADF)
     peer_name = nl.as_text(peer_found.get(nl.IFLA_IFNAME, b"veth0"))
     peer_index = nl.LINK_BODY.unpack_from(body)[2] if index else 0
-    peer = target.add(peer_name, mac=draw_mac(), mtu=_mtu(peer_found), index=peer_index)
+    peer = target.add(peer_name, mac=_mac(peer_found) or draw_mac(), mtu=_mtu(peer_found), index=peer_index)
     try:
-        link = namespace.add(name, mac=draw_mac(), mtu=_mtu(found), index=index)
+        link = namespace.add(name, mac=_mac(found) or draw_mac(), mtu=_mtu(found), index=index)
     except OSError:
         del target.links[peer.index]
         raise
@@ -52,6 +52,10 @@ def new_rule(namespace: FakeNamespace, part: nl.Message) -> None:
     table = nl.ROUTE_BODY.unpack_from(part.payload)[4]
     priority = nl.as_u32(found[_FRA_PRIORITY]) if _FRA_PRIORITY in found else 0
     namespace.way.add_rule(priority, ipaddress.ip_address(found[_FRA_SRC]), table)
+
+
+def _mac(found: Mapping[int, bytes]) -> str:
+    return nl.as_mac(found[nl.IFLA_ADDRESS]) if nl.IFLA_ADDRESS in found else ""
 
 
 def _mtu(found: Mapping[int, bytes]) -> int:

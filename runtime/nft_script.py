@@ -167,7 +167,6 @@ def _rules(links: str) -> list[str]:
         "forward meta nfproto ipv4 iifname @opened4 drop",
         "forward meta nfproto ipv6 iifname @opened6 drop",
         f"input {ours_in} ct status dnat accept",
-        f"input {ours_in} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept",
         f"input {ours_in} drop",
     ]
 

@@ -1,0 +1,214 @@
+"""Host-mode ports on real kernels: who asks a node's address reaches the task, and the task sees who asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deploy.lan import Lan
+from deploy.yard_cluster import YardCluster
+from tests.support.docker import Docker, eventually
+
+pytestmark = pytest.mark.netns
+
+# Says to each who asks, by TCP and UDP, IPv4 and IPv6, under which address it sees them and which of our tasks it is.
+SERVER = """
+import socket, sys, threading
+port, name = int(sys.argv[1]), sys.argv[2]
+def say(peer):
+    return f"{peer[0].removeprefix('::ffff:')} {name}".encode()
+def tcp():
+    server = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    while True:
+        connection, peer = server.accept()
+        connection.sendall(say(peer))
+        connection.close()
+def udp(family, anywhere):
+    server = socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    server.bind((anywhere, port))
+    while True:
+        _, peer = server.recvfrom(99)
+        server.sendto(say(peer), peer)
+threading.Thread(target=udp, args=(socket.AF_INET, "0.0.0.0")).start()
+threading.Thread(target=udp, args=(socket.AF_INET6, "::")).start()
+tcp()
+"""
+ASK = """
+import socket, sys
+kind, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+client = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+client.settimeout(3)
+if kind == "udp":
+    client.bind(("", int(sys.argv[4])))
+client.connect((host, port))
+if kind == "udp":
+    client.send(b"?")
+print(client.recv(99).decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[YardCluster]:
+    name = f"bpp{os.getpid() % 10000}x"
+    cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock", subnet6="fd77:b::/64")
+    try:
+        cluster.up(2)
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def ask(netns: str, host: str, port: int, *, kind: str = "tcp", from_port: int = 0) -> str:
+    """What a server says to a client in a namespace; "" when there is no answer."""
+    command = [*Lan.enter(netns), sys.executable, "-c", ASK, kind, host, str(port), str(from_port)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout.strip()
+
+
+def create(docker: Docker, name: str, *options: str, target: int = 8000) -> None:
+    docker("service", "create", "--name", name, *options, "host", "python3", "-c", SERVER, str(target), name)
+
+
+def host_of(cluster: YardCluster, docker: Docker, task: dict[str, Any]) -> int:
+    """The number of the host on which a task runs."""
+    (node,) = docker.inspect("node", task["NodeID"])
+    return int(node["Description"]["Hostname"].removeprefix(cluster.name))
+
+
+def published(task: dict[str, Any]) -> list[int]:
+    return [port["PublishedPort"] for port in task["Status"]["PortStatus"].get("Ports", ())]
+
+
+def rules(cluster: YardCluster, number: int) -> str:
+    """What nftables has on a host."""
+    command = [*Lan.enter(cluster.lan.host(number)), "nft", "list", "ruleset"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def port_links(cluster: YardCluster, number: int) -> list[str]:
+    listed = subprocess.run(
+        ["ip", "-n", cluster.lan.host(number), "-o", "link"], capture_output=True, text=True, check=True
+    ).stdout
+    return re.findall(r": (byp\d+)@", listed)
+
+
+def setting(cluster: YardCluster, number: int, name: str) -> str:
+    command = [*Lan.enter(cluster.lan.host(number)), "cat", f"/proc/sys/net/{name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_ports_of_nodes_lead_to_tasks_and_keep_the_clients_address(cluster: YardCluster) -> None:
+    docker = Docker(cluster.api_socket)
+    outside, gateway, gateway6 = cluster.lan.outside, str(cluster.lan.subnet[1]), str(cluster.lan.subnet6[1])
+    docker(
+        *("network", "create", "-d", "macvlan", "--scope", "swarm", "--subnet", "10.77.0.0/24"),
+        *("--ip-range", "10.77.0.64/26", "--gateway", "10.77.0.1", "-o", "parent=eth0", "lan"),
+    )
+
+    # A fixed port on each node, for tasks with a macvlan link; a third task has no node left.
+    ports = (
+        "--publish",
+        "mode=host,target=8000,published=8080",
+        "-p",
+        "mode=host,target=8000,published=8053,protocol=udp",
+    )
+    create(docker, "web", "--replicas", "2", "--network", "lan", *ports)
+    hosts = {host_of(cluster, docker, task): task for task in docker.running("web")}
+    assert sorted(hosts) == [1, 2]
+    docker("service", "scale", "-d", "web=3")
+    reason = eventually(
+        lambda: [t["Status"].get("Err") for t in docker.tasks("web") if t["Status"]["State"] == "pending"], within_s=20
+    )
+    assert reason == ["no suitable node (host-mode port already in use on 2 nodes)"]
+    docker("service", "scale", "-d", "web=2")
+    assert "*:8080->8000/tcp" in docker("service", "ps", "--format", "{{.Ports}}", "web")
+    for number in (1, 2):
+        address, address6 = cluster.lan.address(number), str(cluster.lan.subnet6[10 + number])
+        assert eventually(lambda a=address: ask(outside, a, 8080), within_s=20) == f"{gateway} web"
+        assert ask(outside, address, 8053, kind="udp") == f"{gateway} web"
+        assert eventually(lambda a=address6: ask(outside, a, 8080), within_s=20) == f"{gateway6} web"
+        assert ask(outside, address6, 8053, kind="udp") == f"{gateway6} web"
+        # From the node itself, and past the port from the LAN as ever.
+        assert ask(cluster.lan.host(number), address, 8080) == f"{address} web"
+        assert setting(cluster, number, "ipv4/conf/eth0/forwarding") == "1"
+        assert setting(cluster, number, "ipv4/ip_forward") == "0"
+    own = hosts[1]["NetworksAttachments"][0]["Addresses"][0].partition("/")[0]
+    assert ask(outside, own, 8000) == f"{gateway} web"
+
+    # A port that the node chooses, for a task without any network.
+    create(docker, "any", "--publish", "mode=host,target=8000")
+    (task,) = docker.running("any")
+    (port,) = published(task)
+    assert 30000 <= port <= 32767
+    address = cluster.lan.address(host_of(cluster, docker, task))
+    assert eventually(lambda: ask(outside, address, port), within_s=20) == f"{gateway} any"
+    docker("service", "rm", "any")
+
+    # The agent dies and comes back: the port leads to the task all the while.
+    before = rules(cluster, 2)
+    cluster.kill("agent2", signal.SIGKILL)
+    assert ask(outside, cluster.lan.address(2), 8080) == f"{gateway} web"
+    cluster.start_agent(2)
+    cluster.wait_for_nodes(2)
+    eventually(lambda: len(docker.running("web")) == 2, within_s=30)
+    assert ask(outside, cluster.lan.address(2), 8080) == f"{gateway} web"
+    assert rules(cluster, 2) == before
+
+    # An update moves it, and a client that kept sending reaches the new task.
+    address = cluster.lan.address(1)
+    assert ask(outside, address, 8053, kind="udp", from_port=7777) == f"{gateway} web"
+    docker(
+        "service",
+        "update",
+        "--publish-rm",
+        "mode=host,target=8000",
+        "--publish-add",
+        "mode=host,target=8000,published=9090",
+        "web",
+    )
+    assert eventually(lambda: ask(outside, address, 9090), within_s=30) == f"{gateway} web"
+    assert ask(outside, address, 8080) == ""
+    (shown,) = docker.inspect("service", "web")
+    assert {port["PublishedPort"] for port in shown["Endpoint"]["Ports"]} == {8053, 9090}
+    assert eventually(lambda: ask(outside, address, 8053, kind="udp", from_port=7777), within_s=30) == f"{gateway} web"
+
+    # With the last task of a node its rules, links and settings go.
+    docker("service", "rm", "web")
+    for number in (1, 2):
+        eventually(lambda n=number: port_links(cluster, n) == [], within_s=30)
+        assert rules(cluster, number) == ""
+        assert setting(cluster, number, "ipv4/conf/eth0/forwarding") == "0"
+
+
+def test_a_port_that_something_else_has_is_not_given_away(cluster: YardCluster) -> None:
+    docker = Docker(cluster.api_socket)
+    foreign = [
+        subprocess.Popen([*Lan.enter(cluster.lan.host(number)), sys.executable, "-c", SERVER, "8081", "foreign"])
+        for number in (1, 2)
+    ]
+    try:
+        # Whether the agents have said so already or find out when they try the port: no task runs, and says why.
+        options = ("-d", "--restart-delay", "1s", "--publish", "mode=host,target=8000,published=8081")
+        create(docker, "late", *options)
+        in_use = re.compile(
+            r"port 8081/tcp of this node is in use by python3\S* \(pid \d+\)|host-mode port already in use"
+        )
+        eventually(lambda: in_use.search(json.dumps(docker.tasks("late"))), within_s=30)
+        assert docker.running("late") == []
+    finally:
+        for process in foreign:
+            process.kill()
+            process.wait()
+    eventually(lambda: docker.running("late"), within_s=90, every_s=1)
+    docker("service", "rm", "late")
