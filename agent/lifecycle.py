@@ -32,7 +32,7 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -85,6 +85,7 @@ class TaskLife:
         self._dropped = False
         self._links_first = False
         self._lapsed = False
+        self._parents: dict[str, int] = {}  # index of each of its links' parents, as first seen
         self._lease = Lease(around.contact, assigned.lease_s)
         self._way_up = trio.CancelScope()
         self._changed = trio.Event()
@@ -145,10 +146,13 @@ class TaskLife:
         if self._lease.has_passed or controller.lapsed:
             self._lapse()
 
-    def note_host_links(self, names: Collection[str]) -> None:
-        """Take note of the links that this host has: where a parent is gone, the task's link went with it. It says so."""
-        gone = [grant.parent for grant in self._address_grants if grant.parent not in names]
-        if gone and self._status.state is TaskState.RUNNING and not self._must_stop:
+    def note_host_links(self, indices: Mapping[str, int]) -> None:
+        """Take note of this host's links: where a parent is gone or made anew, the task's link is gone. It says so."""
+        running = self._status.state is TaskState.RUNNING
+        parents = [grant.parent for grant in self._address_grants if running and grant.parent]
+        known = self._parents
+        gone = [p for p in parents if p not in indices or known.setdefault(p, indices[p]) != indices[p]]
+        if gone and not self._must_stop:
             err = f"its link is gone: parent {gone[0]} was removed"
             if err != self._status.err:
                 self._publish(self._next(TaskState.RUNNING, self._status.message, err=err, pid=self._status.pid))

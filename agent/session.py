@@ -53,6 +53,7 @@ from beeyard.core.wire import (
     Welcome,
     from_manager_decoder,
 )
+from beeyard.netdrivers.driver import link_indices
 from beeyard.runtime.frames import FrameStream
 from beeyard.runtime.host import Host
 
@@ -290,7 +291,7 @@ class Session:
         while True:
             await self._equipment.describer.wait(self._equipment.config.describe_interval_s)
             description = await self._equipment.describer.describe()
-            self._workload.note_host_links(frozenset(link.name for link in description.links))
+            self._workload.note_host_links(await link_indices(self._equipment.host.netlink))
             if description != self._described:
                 self._described = description
                 await self._outbox.send(DescriptionChanged(description=description))

@@ -19,7 +19,7 @@ may already run elsewhere: it is stopped links first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 import trio
@@ -113,12 +113,12 @@ class Workload:
             for life in self._lives.values():
                 nursery.start_soon(life.renew_lease)
 
-    def note_host_links(self, names: Collection[str]) -> None:
-        """Which links this host has now: tasks whose parent is gone say so."""
-        if not names:
+    def note_host_links(self, indices: Mapping[str, int]) -> None:
+        """Which links this host has now, and their indices: tasks whose parent is gone say so."""
+        if not indices:
             return  # They could not be read; an agent on a host without any link would have no session.
         for life in self._lives.values():
-            life.note_host_links(names)
+            life.note_host_links(indices)
 
     async def abandon(self) -> None:
         """This node is no member any more: stop and forget everything, links first; returns when it is done."""

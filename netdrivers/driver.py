@@ -29,12 +29,12 @@ from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers import codec, codec_route, kind, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.changes import Change, make
-from beeyard.netdrivers.inventory import host_links
+from beeyard.netdrivers.inventory import host_links, link_indices
 from beeyard.runtime import silence
 from beeyard.runtime.host import Netlink, RequestRefused
 from beeyard.runtime.netlink_format import mac_bytes
 
-__all__ = ["AttachedLink", "attach", "detach", "host_links"]
+__all__ = ["AttachedLink", "attach", "detach", "host_links", "link_indices"]
 
 LOOPBACK_INDEX = 1
 # Linux numbers links from 1 upwards in each namespace and would need years of churn to get here.

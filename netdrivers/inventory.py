@@ -16,6 +16,14 @@ _KINDS = ("ipvlan", "macvlan", "vlan")
 _EXCLUSIVE = ("ipvlan", "macvlan")
 
 
+async def link_indices(netlink: Netlink) -> dict[str, int]:
+    """The index of each link of this host, by name: one that was removed and made anew has another. {}: cannot be read."""
+    try:
+        return {link.name: link.index for link in codec.read_links(await netlink.request(codec.dump_links()))}
+    except OSError:
+        return {}
+
+
 async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...]]:
     """This host's links except its loopback, and the kinds of link that its kernel can create.
 
