@@ -36,6 +36,7 @@ class PoolPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gateway: str = ""  # asked for when given, or when the plugin chooses the subnet
     reserved: tuple[str, ...] = ()  # addresses that are asked for by name, so that the plugin gives them to nobody
     pool_id: str = ""  # the plugin's name for it; "": not obtained yet
+    given: str = ""  # the subnet that the plugin gave
     # Addresses, without prefix length, that were obtained for the pool itself: its gateway and reserved ones.
     taken: tuple[str, ...] = ()
 

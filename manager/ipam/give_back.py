@@ -18,6 +18,7 @@ written when a grant is released; the manager that is running remembers it here,
 from __future__ import annotations
 
 import heapq
+import ipaddress
 import math
 
 import structlog
@@ -28,7 +29,7 @@ from beeyard.core.ipam import AddressLease, LeaseState, PoolLease, PoolPart
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.ipam.answer import read_address
 from beeyard.manager.ipam.desk import PAUSE_S, PAUSE_S_MAX, Desk
-from beeyard.manager.ipam.fault import FaultKind, PluginFault
+from beeyard.manager.ipam.fault import FaultKind, PluginFault, quote
 from beeyard.manager.ipam.leases import Leases
 
 # Refusals of a repeated question after which it is clear that the plugin gave nothing, or will never say.
@@ -149,16 +150,17 @@ class GiveBack:
                     raise
                 log.warning("an IPAM plugin may keep an address", lease=lease.id, reason=str(fault))
                 break
-            self._desk.worked()
+            self._desk.answered()
             address = read_address(answer)
-            if address is None:
-                if entry.n_refused < DOUBTS_MAX:
-                    raise PluginFault(self._desk.plugin.name, FaultKind.JUNK, "it gives no address", in_doubt=True)
+            sane = address is not None and address.ip in ipaddress.ip_network(part.given)
+            if sane and not self._leases.take(lease, str(address)):
+                found.append(str(address))
+            elif entry.n_refused < DOUBTS_MAX:
+                reason = f"asked again, it gave {quote(answer)!r}, which cannot be"
+                raise PluginFault(self._desk.plugin.name, FaultKind.JUNK, reason, in_doubt=True)
+            else:
+                log.warning("an IPAM plugin may keep an address", lease=lease.id, reason=f"it gives {answer!r}")
                 break
-            if self._leases.take(lease, str(address)):
-                # It repeats what another task has, so there is nothing of this lease.
-                break
-            found.append(str(address))
         await self._leases.keep(lease, LeaseState.HELD, tuple(found))
         return self._leases.get(lease.id) or lease
 

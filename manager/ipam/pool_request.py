@@ -61,6 +61,7 @@ class PoolRequest:
             self.parts[i] = msgspec.structs.replace(part, pool_id=got.PoolID)
             try:
                 self._configs[i] = _chosen(plugin.name, config, part.v6, got)
+                self.parts[i] = msgspec.structs.replace(self.parts[i], given=self._configs[i].subnet)
                 await self._reserve(plugin, i, got)
             except PluginFault:
                 del self.parts[i + 1 :]
@@ -75,20 +76,32 @@ class PoolRequest:
             self._configs[i] = msgspec.structs.replace(config, gateway=str(gateway.ip))
         elif part.gateway:
             wanted = "" if part.gateway == ANY_GATEWAY else part.gateway
-            answer = await plugin.request_address(got.PoolID, GATEWAY_OPTIONS, wanted)
+            answer = await self._ask(plugin, i, GATEWAY_OPTIONS, wanted)
             gateway = read_address(answer)
             if gateway is None or gateway.ip not in ipaddress.ip_network(config.subnet):
                 raise _junk(plugin.name, f"it gave {quote(answer)!r} as the gateway of {config.subnet}")
-            self._took(i, str(gateway.ip))
+            if str(gateway.ip) not in self.parts[i].taken:
+                self._set_taken(i, (*self.parts[i].taken, str(gateway.ip)))
             if wanted and gateway.ip != ipaddress.ip_address(wanted):
                 raise _junk(plugin.name, f"it gave {gateway.ip} as the gateway and not {wanted}")
             self._configs[i] = msgspec.structs.replace(config, gateway=str(gateway.ip))
         for address in part.reserved:
-            await plugin.request_address(got.PoolID, {}, address)
-            self._took(i, address)
+            await self._ask(plugin, i, {}, address)
 
-    def _took(self, i: int, address: str) -> None:
-        self.parts[i] = msgspec.structs.replace(self.parts[i], taken=(*self.parts[i].taken, address))
+    async def _ask(self, plugin: Plugin, i: int, options: dict[str, str], address: str) -> str:
+        """Ask for an address of a part. One that is named counts as taken unless the plugin surely did not give it."""
+        before = self.parts[i].taken
+        if address:
+            self._set_taken(i, (*before, address))
+        try:
+            return await plugin.request_address(self.parts[i].pool_id, options, address)
+        except PluginFault as fault:
+            if not fault.in_doubt:
+                self._set_taken(i, before)
+            raise
+
+    def _set_taken(self, i: int, taken: tuple[str, ...]) -> None:
+        self.parts[i] = msgspec.structs.replace(self.parts[i], taken=taken)
 
 
 def _intended(network: Network) -> list[PoolPart]:

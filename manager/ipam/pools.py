@@ -109,12 +109,10 @@ class Pools:
             raise PluginFault(name, FaultKind.HUNG, reason, in_doubt=True) from None
 
     async def _replay_one(self, plugin: Plugin, lease: PoolLease) -> None:
-        network = self._store.networks.get(lease.id)
         parts = []
-        for i, part in enumerate(lease.parts):
-            subnet = network.ipam[i].subnet if network is not None and i < len(network.ipam) else part.subnet
+        for part in lease.parts:
             with _tolerating(plugin):
-                got = await plugin.ask_pool(subnet, part.ip_range, lease.options, v6=part.v6)
+                got = await plugin.ask_pool(part.given, part.ip_range, lease.options, v6=part.v6)
                 part = msgspec.structs.replace(part, pool_id=got.PoolID)
             for address in part.taken:
                 options = GATEWAY_OPTIONS if address == part.gateway else {}
