@@ -248,7 +248,7 @@ class Lifecycle:
     def _enter_scheduled(self, task: Task, node: Node, demand: Demand, group: Group) -> None:
         early = self._early.of(task)
         run = HookRun(self._node_hooks, task, self._nursery)
-        plan = Plan(task, node, demand, group, run, early, trio.current_time())
+        plan = Plan(task, node, demand, group, run, early, trio.current_time(), self._store.index)
         self._plans[task.id] = plan
         self._some_plan.set()
         run.enter(Stage.SCHEDULED, node)

@@ -39,6 +39,7 @@ class Plan:
     run: HookRun  # hooks that need the node
     early: HookRun | None  # hooks that began before
     started_s: float
+    store_index: int  # when it was made; pools that were changed later are others than it counted with
     told: bool = False  # the task's message says that it waits for a hook
     committing: bool = False  # its fate is with the store now
     over: bool = False
@@ -76,8 +77,11 @@ class Plan:
         for grant in self.grants():
             if isinstance(grant, AddressGrant):
                 for network_id in (grant.network_id, grant.pool_id):
-                    if view.get(Network, network_id) is None:
+                    network = view.get(Network, network_id)
+                    if network is None:
                         return f"network {grant.network_name} was removed"
+                    if network.version > self.store_index:
+                        return f"network {network.name} has changed"
         return index.feasible(self.demand, node.id, task_id=task.id)
 
 

@@ -14,6 +14,7 @@ from beeyard.core.pools import ResolvedPool
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields
 from beeyard.manager.api.lookup import task_name
+from beeyard.manager.control.network_update import NetworkChange
 
 
 def read_network(body: object, network_id: str) -> Network:
@@ -53,6 +54,24 @@ def read_network(body: object, network_id: str) -> Network:
     return network
 
 
+def read_network_change(body: object) -> NetworkChange:
+    """What a client wants different of a network: `IPAM.Config` and `Labels` replace what there is, if they are given.
+
+    Raises:
+        InvalidSpec, Unsupported
+    """
+    fields = Fields(body)
+    ipam, labels = fields.take("IPAM"), fields.take("Labels")
+    fields.finish({"Options": "changing the options of a network", "Driver": "changing the driver of a network"})
+    ipam_fields = Fields({"IPAM": ipam}).nested("IPAM")
+    configs = tuple(_read_ipam(config) for config in ipam_fields.nested_list("Config"))
+    ipam_fields.finish({"Driver": "changing the IPAM driver of a network", "Options": "changing the IPAM options"})
+    return NetworkChange(
+        ipam=None if ipam is None else configs,
+        labels=None if labels is None else Fields({"Labels": labels}).labels("Labels"),
+    )
+
+
 def _read_ipam(fields: Fields) -> IPAMConfig:
     config = IPAMConfig(
         subnet=fields.text("Subnet"),
@@ -70,6 +89,7 @@ def show_network(network: Network, pools: Sequence[ResolvedPool] = ()) -> dict[s
     return {
         "Name": network.name,
         "Id": network.id,
+        "Version": {"Index": network.version},
         "Created": time_of(network.created_at_s),
         "Scope": network.scope,
         "Driver": network.driver or "null",
@@ -106,17 +126,35 @@ def show_network_in_full(
         put_aside_of: by pool id, the addresses that strangers have.
     """
     shown = show_network(network, pools)
-    shown["Containers"] = {
-        task.id: _show_container(task, grant)
+    held = [
+        (task, grant)
         for task in tasks
         if task.holds_room
         for grant in task.grants
         if isinstance(grant, AddressGrant) and network.id in (grant.network_id, grant.pool_id)
-    }
-    if pools:
-        states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
+    ]
+    shown["Containers"] = {task.id: _show_container(task, grant) for task, grant in held}
+    states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
+    known = {pool.pool_id: pool for pool in pools}
+    for _, grant in held:
+        pool = known.get(grant.pool_id)
+        if pool is None:
+            # Removed while tasks have addresses of it: they keep them to their end.
+            gone = states.setdefault(grant.pool_name, {"Removed": True, "Used": 0})
+            gone["Used"] += 1
+        elif not _in_range(pool, grant):
+            states[pool.name]["Outside"] = states[pool.name].get("Outside", 0) + 1
+    if states:
         shown["Status"] = {"IPAM": {"Pools": states}}
     return shown
+
+
+def _in_range(pool: ResolvedPool, grant: AddressGrant) -> bool:
+    """Whether a grant's addresses are such as the pool gives now, pinned ones not asked."""
+    spans = [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam]
+    return not spans or all(
+        any(ipaddress.ip_interface(address).ip in span for span in spans) for address in grant.addresses
+    )
 
 
 def _show_container(task: Task, grant: AddressGrant) -> dict[str, str]:
@@ -136,6 +174,7 @@ def _show_pool(pool: ResolvedPool, usage: PoolUsage | None, put_aside: Sequence[
         "Ranges": [config.ip_range or config.subnet for config in pool.ipam],
         "Parent": pool.parent,
         "Nodes": pool.nodes,
+        **compact(IPAMDriver=pool.ipam_driver if not pool.has_book else ""),
     }
     if usage is not None:
         shown |= {"Total": usage.total, "Used": usage.used, "Cooling": usage.cooling, "Free": usage.free}
@@ -173,7 +212,12 @@ def show_network_of_task(grant: AddressGrant, network: Network | None) -> dict[s
         # What the task really has on its node, and where it came from.
         "DriverState": {
             "Name": grant.driver,
-            "Options": compact(parent=grant.parent, macvlan_mode=grant.mode, pool=grant.pool_name),
+            "Options": compact(
+                parent=grant.parent,
+                **{f"{grant.driver}_mode": grant.mode},
+                ipvlan_flag=grant.flag,
+                pool=grant.pool_name,
+            ),
         },
         "IPAMOptions": {"Driver": {"Name": "default"}},
     }

@@ -9,10 +9,11 @@ from beeyard.core.model import HOST_NETWORK_ID, Network
 from beeyard.core.pools import ResolvedPool, gateway_warning, own_pool, pools_of
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
-from beeyard.manager.api.docker_network import read_network, show_network, show_network_in_full
+from beeyard.manager.api.docker_network import read_network, read_network_change, show_network, show_network_in_full
 from beeyard.manager.api.filters import FilterSet, has_label, parse_filters
 from beeyard.manager.api.lookup import all_networks, find_network
 from beeyard.manager.control.network import remove_network
+from beeyard.manager.control.network_update import update_network
 
 
 def routes(context: Context) -> list[Route]:
@@ -23,6 +24,7 @@ def routes(context: Context) -> list[Route]:
         route("POST", "/networks/prune", network_prune, context),
         route("GET", "/networks/{id}", network_inspect, context),
         route("DELETE", "/networks/{id}", network_remove, context),
+        route("POST", "/networks/{id}/update", network_update, context),
         route("POST", "/networks/{id}/connect", network_connect, context),
         route("POST", "/networks/{id}/disconnect", network_connect, context),
     ]
@@ -82,6 +84,15 @@ async def network_remove(context: Context, call: Call) -> Reply:
         raise Forbidden("host is a pre-defined network and cannot be removed")
     await remove_network(context.store, network.id)
     return Reply(status=204)
+
+
+async def network_update(context: Context, call: Call) -> Reply:
+    """Beeyard's own: Docker cannot change a network."""
+    network = find_network(context.store, call.path("id"))
+    version = call.version("network")
+    changed, warning = await update_network(context.store, network.id, version, read_network_change(call.json()))
+    gateways = gateway_warning(changed, context.store.networks.values())
+    return Reply({"Warning": "; ".join(filter(None, (warning, gateways)))})
 
 
 async def network_prune(_context: Context, _call: Call) -> Reply:

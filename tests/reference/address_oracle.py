@@ -18,6 +18,7 @@ class AddressOracle:
         self.held: dict[str, tuple[str, tuple[Address, ...]]] = {}  # grant id: segment, addresses
         self.released_s: dict[tuple[str, Address], float] = {}
         self.foreign: dict[str, list[Address]] = {}
+        self.pins: dict[str, list[tuple[str, Address]]] = {}
         self.last: dict[tuple[str, int], Address] = {}  # pool and family: the one given last
 
     def _range(self, pool_id: str, index: int) -> list[Address]:
@@ -44,6 +45,8 @@ class AddressOracle:
             return "used"
         if address in fixed:
             return "fixed"
+        if any((segment, address) in pins for pins in self.pins.values()):
+            return "used"
         released_s = self.released_s.get((segment, address))
         return "cooling" if released_s is not None and now_s < released_s + self.cool_down_s else "free"
 
@@ -75,6 +78,42 @@ class AddressOracle:
             self.last[pool_id, address.version] = address
         lengths = [ipaddress.ip_network(config.subnet).prefixlen for config in pool.ipam]
         return tuple(f"{a}/{length}" for a, length in zip(found, lengths, strict=True))
+
+    def reserve_pinned(self, pool_id: str, grant_id: str, pins: list[Address], now_s: float) -> tuple[str, ...] | None:
+        """These addresses, also out of a rest and from outside the range, and one of each other family."""
+        pool = self.pools[pool_id]
+        fixed = self._fixed(pool.segment)
+        held = {a for segment, addresses in self.held.values() if segment == pool.segment for a in addresses}
+        if any(pin in held or pin in fixed for pin in pins):
+            return None
+        rest = PoolSpec(
+            pool_id=pool_id,
+            name="",
+            segment=pool.segment,
+            ipam=tuple(
+                config
+                for config in pool.ipam
+                if ipaddress.ip_network(config.subnet).version not in [pin.version for pin in pins]
+            ),
+            reserved=pool.reserved,
+        )
+        texts: tuple[str, ...] | None = ()
+        if rest.ipam:
+            # Its range alone matters to the search; what is fixed was computed with the whole pool.
+            fixed_of, self._fixed = self._fixed, lambda segment: fixed  # type: ignore[method-assign]
+            self.pools[pool_id] = rest
+            texts = self.reserve(pool_id, grant_id, now_s)
+            self.pools[pool_id], self._fixed = pool, fixed_of  # type: ignore[method-assign]
+        if texts is None:
+            return None
+        by_family = {ipaddress.ip_interface(text).version: text for text in texts}
+        for config in pool.ipam:
+            subnet = ipaddress.ip_network(config.subnet)
+            for pin in pins:
+                if pin.version == subnet.version:
+                    by_family[pin.version] = f"{pin}/{subnet.prefixlen}"
+        self.held[grant_id] = (pool.segment, tuple(ipaddress.ip_interface(text).ip for text in by_family.values()))
+        return tuple(by_family[ipaddress.ip_network(config.subnet).version] for config in pool.ipam)
 
     def release(self, grant_id: str, now_s: float) -> None:
         segment, addresses = self.held.pop(grant_id, ("", ()))

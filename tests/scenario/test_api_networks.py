@@ -151,16 +151,121 @@ async def test_a_network_in_use_is_not_removed() -> None:
         reply = await api.call("DELETE", "/networks/lan")
         assert (reply.status, reply.message) == (400, "network lan is in use by service web")
         assert (await api.call("DELETE", "/services/web")).status == 200
-        for name in ("lan", "lan-r1"):
-            reply = await api.call("DELETE", f"/networks/{name}")
-            assert "in use by task web.1 (t1), which still holds an address" in reply.message
-        await api.put(a_task_on(network_id, pool_id, TaskState.SHUTDOWN))
+        reply = await api.call("DELETE", "/networks/lan")
+        assert "in use by task web.1 (t1), which still holds an address" in reply.message
+        # One of several pools may go, and its task keeps the address to its end.
         assert (await api.call("DELETE", "/networks/lan-r1")).status == 204
         reply = await api.call("DELETE", "/networks/lan-r2")
-        assert reply.message == "network lan-r2 is in use by network lan, which has no other pool"
+        assert reply.message == (
+            "network lan-r2 is in use by network lan, which has no other pool: "
+            "create another with --label beeyard.config=racks first, or remove lan"
+        )
+        assert (await api.get("/networks/lan"))["Containers"].keys() == {"t1"}
+        await api.put(a_task_on(network_id, pool_id, TaskState.SHUTDOWN))
         assert (await api.call("DELETE", "/networks/lan")).status == 204
         assert (await api.call("DELETE", "/networks/lan-r2")).status == 204
         assert not api.store.networks
+
+
+async def change(api: ApiWorld, name: str, body: dict[str, Any], version: int | None = None) -> tuple[int, str]:
+    """Status, and the message or the warning."""
+    seen = (await api.get(f"/networks/{name}"))["Version"]["Index"] if version is None else version
+    reply = await api.call("POST", f"/networks/{name}/update", body, version=seen)
+    return reply.status, reply.json["Warning"] if reply.status == 200 else reply.message
+
+
+def an_ipam_body(ip_range: str, **more: Any) -> dict[str, Any]:
+    return {"IPAM": {"Config": [{"Subnet": "10.77.0.0/24", "IPRange": ip_range, "Gateway": "10.77.0.1", **more}]}}
+
+
+async def test_a_pool_is_changed_in_place() -> None:
+    """Its range, gateway, auxiliary addresses and labels; what is not given stays; the version says what was seen."""
+    async with an_api() as api:
+        network_id = await two_racks(api)
+        pool_id = (await api.get("/networks/lan-r1"))["Id"]
+        await api.put(a_task_on(network_id, pool_id))
+        body = an_ipam_body("10.77.0.96/27", AuxiliaryAddresses={"nas": "10.77.0.100"})
+        assert await change(api, "lan-r1", body) == (
+            200,
+            "1 tasks keep addresses outside of the new range until they end; "
+            "1 tasks keep the former prefix length or gateway until they are replaced",
+        )
+        shown = await api.get("/networks/lan-r1")
+        assert shown["IPAM"]["Config"] == body["IPAM"]["Config"]
+        assert shown["Labels"]["beeyard.nodes"] == "node.labels.rack==r1"
+        usage = shown["Status"]["IPAM"]["Pools"]["lan-r1"]
+        assert (usage["Total"], usage["Used"], usage["Outside"]) == (31, 0, 1)
+
+        labels = {"beeyard.config": "racks", "beeyard.nodes": "node.labels.rack==r9"}
+        assert await change(api, "lan-r1", {"Labels": labels}) == (200, "")
+        assert (await api.get("/networks/lan-r1"))["Labels"] == labels
+        assert (await api.get("/networks/lan-r1"))["IPAM"]["Config"] == body["IPAM"]["Config"]
+        grown = {"IPAM": {"Config": [{"Subnet": "10.77.0.0/16", "IPRange": "10.77.1.0/24"}]}}
+        status, warning = await change(api, "lan-r1", grown)
+        assert (status, "1 tasks keep the former prefix length" in warning) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "words"),
+    [
+        ("lan-r1", an_ipam_body("10.77.1.0/26"), 400, "invalid ip-range: 10.77.1.0/26 is not within the subnet"),
+        (
+            "lan-r1",
+            {"IPAM": {"Config": [{"Subnet": "10.78.0.0/24"}]}},
+            400,
+            "invalid subnet: task web.1 has 10.77.0.64, which is not in 10.78.0.0/24",
+        ),
+        (
+            "lan-r1",
+            {"IPAM": {"Config": [{"Subnet": "10.77.0.0/24", "Gateway": "10.77.0.64"}]}},
+            400,
+            "invalid gateway: 10.77.0.64 is the address of task web.1 on network lan",
+        ),
+        (
+            "lan-r2",
+            an_ipam_body("10.77.0.128/26", AuxiliaryAddresses={"nas": "10.77.0.64"}),
+            400,
+            "invalid aux-address nas: 10.77.0.64 is the address of task web.1 on network lan",
+        ),
+        (
+            "lan-r1",
+            {"Labels": {"beeyard.config": "racks", "beeyard.segment": "b"}},
+            400,
+            "invalid label beeyard.segment: task web.1 has an address of it: only an unused pool can move",
+        ),
+        ("lan-r1", {"Labels": {"beeyard.rack": "r1"}}, 400, "no label of a network has this name"),
+        ("lan-r1", {"Options": {"parent": "eth1"}}, 501, "changing the options of a network"),
+        ("lan-r1", {"IPAM": {"Driver": "null"}}, 501, "changing the IPAM driver of a network"),
+        ("lan", an_ipam_body("10.77.0.64/26"), 400, "cannot be given together with --config-from racks"),
+        ("host", {"Labels": {}}, 501, "changing the predefined network host"),
+    ],
+)
+async def test_a_change_that_would_strand_somebody_is_refused(
+    name: str, body: dict[str, Any], status: int, words: str
+) -> None:
+    async with an_api() as api:
+        network_id = await two_racks(api)
+        await api.put(a_task_on(network_id, (await api.get("/networks/lan-r1"))["Id"]))
+        found = await change(api, name, body)
+        assert (found[0], words in found[1]) == (status, True), found
+
+
+async def test_a_change_of_what_was_not_seen_is_refused() -> None:
+    async with an_api() as api:
+        await two_racks(api)
+        status, message = await change(api, "lan-r1", {"Labels": {}}, version=1)
+        assert (status, "update out of sequence" in message) == (500, True), message
+        assert (await api.call("POST", "/networks/lan-r1/update", {"Labels": {}})).status == 400
+
+
+async def test_the_last_pool_of_a_network_keeps_its_label() -> None:
+    async with an_api() as api:
+        await two_racks(api)
+        assert await change(api, "lan-r1", {"Labels": {}}) == (200, "")
+        assert await change(api, "lan-r2", {"Labels": {}}) == (
+            400,
+            "label beeyard.config of network lan-r2 cannot be changed: network lan draws from it and has no other pool",
+        )
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,8 @@ async def test_a_change_of_fencing_is_a_new_version_of_the_task() -> None:
         ("beeyard.on-isolation", "fense", 400, "invalid label beeyard.on-isolation: 'fense' is not fence"),
         ("beeyard.on-isolation", "", 400, "invalid label beeyard.on-isolation: '' is not fence"),
         ("beeyard.nodes", "node.role==worker", 400, "invalid label beeyard.nodes: no label of a service"),
-        ("beeyard.addresses", "10.1.0.10-10.1.0.14", 501, "label beeyard.addresses is not supported"),
+        ("beeyard.mac", "per-node", 400, "invalid label beeyard.mac: 'per-node' is not per-slot"),
+        ("beeyard.mac", "per-slot", 400, "invalid label beeyard.mac: per-slot needs a macvlan network: give --network"),
     ],
 )
 async def test_a_label_that_nothing_would_follow_is_refused(label: str, value: str, status: int, words: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.core.address_pool import AddressBook, PoolSpec, PoolUsage
-from beeyard.core.errors import NotFound, PoolExhausted
+from beeyard.core.errors import AddressUnavailable, NotFound, PoolExhausted
 from beeyard.core.model import IPAMConfig
 from tests.reference.address_oracle import AddressOracle
 from tests.support.builders import an_ipam
@@ -223,6 +223,23 @@ def test_ipv6_network_of_any_size_counts_in_big_integers() -> None:
     assert book.reserve("p1", "a", 0) == ("fd00::1/8",)
 
 
+def test_pinned_address_is_given_by_name_alone_and_at_once() -> None:
+    """Also out of its rest, for the slot's next task has the same MAC address; others get it when nobody pins it."""
+    book = a_book(a_pool(an_ipam("10.0.0.0/29")))
+    book.set_pins("s1", [("default", "10.0.0.1"), ("default", "10.0.0.2"), ("elsewhere", "10.0.0.3")])
+    assert book.usage("p1", 0) == PoolUsage(total=6, used=2, cooling=0, free=4)
+    assert book.reserve("p1", "a", 0) == ("10.0.0.3/29",)
+    assert book.reserve_pinned("p1", "b", ["10.0.0.1"], 0) == ("10.0.0.1/29",)
+    assert (book.holder("default", "10.0.0.1"), book.holder("default", "10.0.0.2")) == ("b", "")
+    with pytest.raises(AddressUnavailable, match=r"address 10\.0\.0\.1, which another task holds, cannot be given"):
+        book.reserve_pinned("p1", "c", ["10.0.0.1"], 0)
+    book.release("b", 1)
+    assert book.holder("default", "10.0.0.1") == ""
+    assert book.reserve_pinned("p1", "c", ["10.0.0.1"], 1) == ("10.0.0.1/29",)
+    book.set_pins("s1", [])
+    assert drain(book) == ["10.0.0.4/29", "10.0.0.5/29", "10.0.0.6/29", "10.0.0.2/29"]
+
+
 class CountingList(list[int]):
     """Counts how often an element is looked at."""
 
@@ -260,6 +277,7 @@ def test_many_addresses_that_thaw_at_once_are_counted_as_one_by_one() -> None:
 
 
 _V4 = ("10.0.0.0/28", "10.0.0.0/29", "10.0.0.8/29", "10.0.0.4/30", "10.0.0.6/31", "10.0.0.9/32")
+_PINS = ("10.0.0.3", "10.0.0.6", "10.0.0.9", "10.0.0.10", "fd00::3", "fd00::9")
 _V6 = ("fd00::/124", "fd00::/125", "fd00::8/126", "fd00::4/127")
 
 
@@ -302,7 +320,9 @@ def test_any_history_gives_the_same_as_walking_every_range(rebuild_min: int, dat
         oracle.pools[pool_id] = spec
     now_s, number = 0.0, 0
     for _ in range(data.draw(st.integers(1, 25))):
-        action = data.draw(st.sampled_from(["reserve", "reserve", "reserve", "release", "wait", "foreign"]))
+        action = data.draw(
+            st.sampled_from(["reserve", "reserve", "reserve", "release", "wait", "foreign", "pins", "by name"])
+        )
         if action == "reserve":
             pool_id, number = data.draw(st.sampled_from(pool_ids)), number + 1
             expected = oracle.reserve(pool_id, f"g{number}", now_s)
@@ -317,6 +337,29 @@ def test_any_history_gives_the_same_as_walking_every_range(rebuild_min: int, dat
             book.release(grant_id, now_s)
         elif action == "wait":
             now_s += data.draw(st.sampled_from([0.5, 4.0, 11.0]))
+        elif action == "pins":
+            owner = data.draw(st.sampled_from(["s1", "s2"]))
+            pins = data.draw(st.lists(st.tuples(st.sampled_from(["default", "b"]), st.sampled_from(_PINS)), max_size=3))
+            oracle.pins[owner] = [(segment, ipaddress.ip_address(text)) for segment, text in pins]
+            book.set_pins(owner, pins)
+        elif action == "by name":
+            pool_id, number = data.draw(st.sampled_from(pool_ids)), number + 1
+            subnets = [ipaddress.ip_network(config.subnet) for config in oracle.pools[pool_id].ipam]
+            inside = [pin for pin in _PINS if any(ipaddress.ip_address(pin) in subnet for subnet in subnets)]
+            drawn = data.draw(st.lists(st.sampled_from(inside), max_size=2)) if inside else []
+            names = list({ipaddress.ip_address(pin).version: pin for pin in drawn}.values())
+            expected = oracle.reserve_pinned(pool_id, f"g{number}", [ipaddress.ip_address(n) for n in names], now_s)
+            try:
+                actual = book.reserve_pinned(pool_id, f"g{number}", names, now_s)
+            except (PoolExhausted, AddressUnavailable):
+                actual = None
+            assert expected == actual
+            segment = oracle.pools[pool_id].segment
+            for name in names:
+                holders = [
+                    g for g, (s, held) in oracle.held.items() if s == segment and ipaddress.ip_address(name) in held
+                ]
+                assert [h for h in [book.holder(segment, name)] if h] == holders
         elif action == "foreign":
             owner = data.draw(st.sampled_from(["n1", "n2"]))
             foreign = data.draw(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.5", "fd00::1", "fd00::9"]), max_size=3))
