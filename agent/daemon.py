@@ -15,7 +15,6 @@ from beeyard.agent.contact import Contact
 from beeyard.agent.describe import Describer
 from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
-from beeyard.agent.listening import Listeners
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
@@ -85,7 +84,7 @@ async def _serve(
     ports = PortStep(host.netlink, host.firewall, host.sockets, config.state_dir)
     steps = _steps(host, config, identity, ports)
     around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
-    describer = Describer(host, config.node_name, Listeners(host.sockets, ports.held))
+    describer = Describer(host, config.node_name, ports.listeners)
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()

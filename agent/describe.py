@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import structlog
 import trio
 
@@ -12,6 +14,9 @@ from beeyard.core.model import HostPort, NodeDescription, Platform, Resources
 from beeyard.netdrivers.driver import host_links
 from beeyard.runtime.host import Host
 
+# Four looks more in 20 s than there are without.
+LOOK_SOON_S = 5.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -21,6 +26,8 @@ class Describer:
     def __init__(self, host: Host, node_name: str, listeners: Listeners) -> None:
         self._host = host
         self._listeners = listeners
+        self._listeners.on_met = self._look_soon
+        self._looked_s = -math.inf
         self._port_fault = ""
         self._node_name = node_name
         self._last = NodeDescription()
@@ -33,6 +40,11 @@ class Describer:
         self._stopping = True
         self._changed.set()
 
+    def _look_soon(self) -> None:
+        """Something was met that the cluster should know; not too often, for a manager bears with few descriptions."""
+        if trio.current_time() >= self._looked_s + LOOK_SOON_S:
+            self._changed.set()
+
     async def wait(self, seconds: float) -> None:
         """Until the host should be described anew: after so long, or when something is to be said at once."""
         with trio.move_on_after(seconds):
@@ -42,6 +54,7 @@ class Describer:
     async def describe(self) -> NodeDescription:
         """The host as it is now."""
         host = self._host
+        self._looked_s = trio.current_time()
         links, link_kinds = self._last.links, self._last.link_kinds
         try:
             links, link_kinds = await host_links(host.netlink)

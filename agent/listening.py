@@ -1,7 +1,8 @@
 """What listens on this node that no task published: told to the manager so that it is not given away.
 
 Told only once it lasts, since every new word about a node ends plans that were made on the old one: a port is added when two
-looks in a row have found it, and taken out when two have not. The first look counts by itself.
+looks in a row have found it, and taken out when two have not. The first look counts by itself, and so does a task that met
+one: it would be sent here again at once.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ class Listeners:
         self._own = own
         self._told: tuple[HostPort, ...] = ()
         self._before: frozenset[HostPort] | None = None  # in the look before
+        self.on_met: Callable[[], None] = _nobody_asks
+
+    def met(self, port: HostPort) -> None:
+        """A task could not have a port because something else listens on it: tell that soon."""
+        if port not in self._told:
+            self._told = tuple(sorted((*self._told, port)))
+            self._before = (self._before or frozenset()) | {port}
+            self.on_met()
 
     async def look(self) -> tuple[HostPort, ...]:
         """Look, and give what is to be told now, sorted."""
@@ -38,6 +47,10 @@ class Listeners:
         self._told = tuple(sorted((now & before) | (told & (now | before))))[:PORTS_MAX]
         self._before = now
         return self._told
+
+
+def _nobody_asks() -> None:
+    """What nobody waits for."""
 
 
 __all__ = ["Listeners"]

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 import structlog
 import trio
 
+from beeyard.agent.listening import Listeners
 from beeyard.agent.steps import Step
 from beeyard.core.errors import FirewallError, HostError, PortTaken
 from beeyard.core.grant import MappedPort, PortGrant
@@ -67,6 +68,7 @@ class PortStep(Step):
         self._sockets = sockets
         self._instance = f"{zlib.crc32(instance.encode()):08x}"
         self.table = f"beeyard-{self._instance}"
+        self.listeners = Listeners(sockets, self.held)
         self._held: dict[str, tuple[HostPort, ...]] = {}  # by task id
         self._found: dict[str, AssignedTask] = {}  # those of an earlier life, until `_load`
         self._wanted: dict[str, tuple[Forward, ...]] = {}  # by task id
@@ -94,6 +96,7 @@ class PortStep(Step):
             raise FirewallError("publish ports", fault)
         for port in ports:
             if by := await self._sockets.probe(port):
+                self.listeners.met(port)
                 raise PortTaken(port.protocol, port.port, by)
         if ports:
             self._held[task.id] = tuple(ports)

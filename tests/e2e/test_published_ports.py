@@ -77,7 +77,21 @@ def ask(netns: str, host: str, port: int, *, kind: str = "tcp", from_port: int =
 
 
 def create(docker: Docker, name: str, *options: str, target: int = 8000) -> None:
-    docker("service", "create", "--name", name, *options, "host", "python3", "-c", SERVER, str(target), name)
+    docker(
+        "service",
+        "create",
+        "--name",
+        name,
+        "--stop-grace-period",
+        "1s",
+        *options,
+        "host",
+        "python3",
+        "-c",
+        SERVER,
+        str(target),
+        name,
+    )
 
 
 def host_of(cluster: YardCluster, docker: Docker, task: dict[str, Any]) -> int:
@@ -202,7 +216,7 @@ def test_a_port_that_something_else_has_is_not_given_away(cluster: YardCluster) 
         options = ("-d", "--restart-delay", "1s", "--publish", "mode=host,target=8000,published=8081")
         create(docker, "late", *options)
         in_use = re.compile(
-            r"port 8081/tcp of this node is in use by python3\S* \(pid \d+\)|host-mode port already in use"
+            r"port 8081/tcp of this node is in use by python\S* \(pid \d+\)|host-mode port already in use"
         )
         eventually(lambda: in_use.search(json.dumps(docker.tasks("late"))), within_s=30)
         assert docker.running("late") == []
