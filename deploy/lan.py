@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+
+# The bridge that plays the switch of a LAN.
+SWITCH = "lan0"
 
 
 def run(*command: str, check: bool = True) -> str:
@@ -22,6 +26,33 @@ def run(*command: str, check: bool = True) -> str:
     if check and result.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip() or f'exit code {result.returncode}'}")
     return result.stdout
+
+
+def make_switch(netns: str, *addresses: str) -> None:
+    """Make a namespace with a bridge that plays a switch, `SWITCH`, and has these addresses."""
+    run("ip", "netns", "add", netns)
+    inside = ("ip", "-n", netns)
+    run(*inside, "link", "set", "lo", "up")
+    run(*inside, "link", "add", SWITCH, "type", "bridge")
+    _address(netns, SWITCH, addresses)
+    run(*inside, "link", "set", SWITCH, "up")
+
+
+def plug_in(netns: str, switch: str, number: int, *addresses: str) -> None:
+    """Give a namespace an `eth0` with these addresses, on port `number` of the switch in another one."""
+    inside = ("ip", "-n", netns)
+    peer = ("peer", "name", "eth0", "netns", netns)
+    run("ip", "-n", switch, "link", "add", f"port{number}", "type", "veth", *peer)
+    run("ip", "-n", switch, "link", "set", f"port{number}", "master", SWITCH, "up")
+    run(*inside, "link", "set", "lo", "up")
+    _address(netns, "eth0", addresses)
+    run(*inside, "link", "set", "eth0", "up")
+
+
+def _address(netns: str, link: str, addresses: Iterable[str]) -> None:
+    for address in addresses:
+        # Nobody else is there whose address it could be; without looking it can be used at once.
+        run("ip", "-n", netns, "address", "add", address, "dev", link, *(["nodad"] if ":" in address else []))
 
 
 class Lan:
@@ -43,14 +74,8 @@ class Lan:
 
     def up(self, n_hosts: int) -> None:
         """Make the switch and `n_hosts` hosts."""
-        gateway = f"{self.subnet[1]}/{self.subnet.prefixlen}"
-        run("ip", "netns", "add", self.outside)
-        inside = ("ip", "-n", self.outside)
-        run(*inside, "link", "set", "lo", "up")
-        run(*inside, "link", "add", "lan0", "type", "bridge")
-        run(*inside, "address", "add", gateway, "dev", "lan0")
-        run(*inside, "address", "add", f"{self.subnet6[1]}/{self.subnet6.prefixlen}", "dev", "lan0", "nodad")
-        run(*inside, "link", "set", "lan0", "up")
+        gateway6 = f"{self.subnet6[1]}/{self.subnet6.prefixlen}"
+        make_switch(self.outside, f"{self.subnet[1]}/{self.subnet.prefixlen}", gateway6)
         # A router that leads nowhere says "unreachable" at once; silence would make every name look-up take seconds.
         for setting in ("ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/icmp_ratelimit=0"):
             name, _, value = setting.partition("=")
@@ -61,29 +86,13 @@ class Lan:
     def add_host(self, number: int) -> None:
         """Make host `number` and plug it in."""
         name = self.host(number)
-        run("ip", "netns", "add", name)
-        run(
-            "ip",
-            "-n",
-            self.outside,
-            "link",
-            "add",
-            f"port{number}",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            name,
+        addresses = (
+            f"{self.address(number)}/{self.subnet.prefixlen}",
+            f"{self.subnet6[10 + number]}/{self.subnet6.prefixlen}",
         )
-        run("ip", "-n", self.outside, "link", "set", f"port{number}", "master", "lan0", "up")
-        inside = ("ip", "-n", name)
-        run(*inside, "link", "set", "lo", "up")
-        run(*inside, "address", "add", f"{self.address(number)}/{self.subnet.prefixlen}", "dev", "eth0")
-        run(*inside, "address", "add", f"{self.subnet6[10 + number]}/{self.subnet6.prefixlen}", "dev", "eth0", "nodad")
-        run(*inside, "link", "set", "eth0", "up")
-        run(*inside, "route", "add", "default", "via", str(self.subnet[1]))
+        run("ip", "netns", "add", name)
+        plug_in(name, self.outside, number, *addresses)
+        run("ip", "-n", name, "route", "add", "default", "via", str(self.subnet[1]))
 
     def names(self) -> list[str]:
         """The namespaces of this LAN that exist now."""

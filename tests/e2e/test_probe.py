@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 
 import pytest
@@ -25,6 +24,7 @@ class RealWorld:
         self.netlink = RealNetlink()
         self.create_netns = lan.create_netns
         self.frames_seen = lan.frames_seen
+        self.shout = lan.shout
         self._lan = lan
         self._host = os.path.basename(host)
         self.own_mac = self._mac(self._host)
@@ -41,10 +41,6 @@ class RealWorld:
         for address in addresses:
             ip(f"-n {name} addr add {address} dev eth0{' nodad' if ':' in address else ''}")
         return self._mac(name)
-
-    def shout(self, frame: bytes) -> None:
-        with inside(self._lan.netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
-            sender.sendto(frame, ("br0", 0))
 
 
 @contextlib.contextmanager

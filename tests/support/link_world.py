@@ -28,7 +28,7 @@ class RealLinkWorld:
         self._name = os.path.basename(host)
         bridge = os.path.basename(lan.netns)
         ip(f"link add eth2 netns {self._name} type veth peer name more2 netns {bridge}")
-        ip(f"-n {bridge} link set more2 master br0 up")
+        ip(f"-n {bridge} link set more2 master lan0 up")
         # Without link-local addresses, so that no question of the host's own is mistaken for an announcement.
         ip(f"-n {self._name} link set eth2 addrgenmode none up")
         ip(f"-n {self._name} addr add fd00:9::2/64 dev eth0 nodad")

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import trio
 
 from beeyard.netdrivers.announce import internet_checksum
+from deploy.lan import SWITCH, make_switch, plug_in
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -55,20 +56,21 @@ class Lan:
         self._prefix = f"bt{os.getpid()}x{next(_numbers)}"
         self._names: list[str] = []
         self._number = itertools.count()
-        self.netns = self.create_netns()
-        name = os.path.basename(self.netns)
-        ip(f"-n {name} link add br0 type bridge")
-        for address in ("10.9.0.1/24", "fd00:9::1/64 nodad"):
-            ip(f"-n {name} addr add {address} dev br0")
-        ip(f"-n {name} link set br0 up")
+        name = self._next_name()
+        make_switch(name, "10.9.0.1/24", "fd00:9::1/64")
+        self._names.append(name)
+        self.netns = f"/run/netns/{name}"
         with inside(self.netns):
             self._ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-            self._ear.bind(("br0", _ETH_P_ALL))
+            self._ear.bind((SWITCH, _ETH_P_ALL))
         self._ear.setblocking(False)
+
+    def _next_name(self) -> str:
+        return f"{self._prefix}n{next(self._number)}"
 
     def create_netns(self) -> str:
         """A new namespace; gives its path."""
-        name = f"{self._prefix}n{next(self._number)}"
+        name = self._next_name()
         ip(f"netns add {name}")
         self._names.append(name)
         return f"/run/netns/{name}"
@@ -82,12 +84,7 @@ class Lan:
     def add_host(self, number: int) -> str:
         """A namespace that plays a host, with eth0 on the LAN, address 10.9.0.NUMBER; gives its path."""
         netns = self.create_netns()
-        name, lan = os.path.basename(netns), os.path.basename(self.netns)
-        ip(f"link add eth0 netns {name} type veth peer name port{number} netns {lan}")
-        ip(f"-n {lan} link set port{number} master br0 up")
-        ip(f"-n {name} addr add 10.9.0.{number}/24 dev eth0")
-        ip(f"-n {name} link set eth0 up")
-        ip(f"-n {name} link set lo up")
+        plug_in(os.path.basename(netns), os.path.basename(self.netns), number, f"10.9.0.{number}/24")
         return netns
 
     def frames_seen(self) -> list[bytes]:
@@ -98,11 +95,15 @@ class Lan:
                 frames.append(self._ear.recv(65536))
         return frames
 
+    def shout(self, frame: bytes) -> None:
+        """Send a frame to everybody on the LAN."""
+        self._ear.send(frame)
+
     async def arp(self, address: str) -> list[str]:
         """The MAC addresses that claim an IPv4 address, asked from the bridge; sorted, each once."""
         with inside(self.netns):
             asker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ARP))
-            asker.bind(("br0", _ETH_P_ARP))
+            asker.bind((SWITCH, _ETH_P_ARP))
         claims = set()
         with asker:
             asker.setblocking(False)
@@ -122,7 +123,7 @@ class Lan:
         """The MAC addresses that claim an IPv6 address, asked from the bridge by multicast; sorted, each answer."""
         with inside(self.netns):
             asker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IPV6))
-            asker.bind(("br0", _ETH_P_IPV6))
+            asker.bind((SWITCH, _ETH_P_IPV6))
         claims = []
         with asker:
             asker.setblocking(False)
