@@ -49,6 +49,21 @@ def certificate(cluster: YardCluster, *arguments: str) -> str:
     return done.stdout
 
 
+def test_a_pool_is_changed_in_place(cluster: YardCluster) -> None:
+    """With the tool for it, on the manager's host; what was not named stays, and a refusal is told."""
+    config = {"Subnet": "10.79.9.0/24", "IPRange": "10.79.9.64/26", "Gateway": "10.79.9.1"}
+    body = {"Name": "p1", "ConfigOnly": True, "IPAM": {"Config": [config]}, "Options": {"parent": "eth0"}}
+    cluster.call("POST", "/networks/create", body)
+    command = [sys.executable, "-m", "beeyard", "pool", "set", "--socket", cluster.api_socket, "p1"]
+    done = subprocess.run([*command, "--ip-range", "10.79.9.128/25"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "p1\n"), done.stderr
+    shown = cluster.get("/networks/p1")["IPAM"]["Config"][0]
+    assert {**config, "IPRange": "10.79.9.128/25"}.items() <= shown.items()
+    done = subprocess.run([*command, "--ip-range", "10.0.0.0/25"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("beeyard pool set: invalid ")
+
+
 def docker(cluster: YardCluster, certificates: Path | None, *arguments: str) -> tuple[int, str]:
     """Run the docker command outside of the cluster's hosts; its exit code and what it printed."""
     program = shutil.which("docker", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "docker"

@@ -1,0 +1,116 @@
+"""`beeyard pool set`: change a pool of addresses in place, which docker has no command for."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import urllib.parse
+from typing import Any
+
+from beeyard.cli.manager_api import ApiError, call, default_socket, told
+
+NAME = "pool"
+
+
+def main(arguments: list[str]) -> int:
+    """Change a pool; the exit code of the process."""
+    options = _parser().parse_args(arguments)
+    try:
+        pool = call(options.socket, "GET", f"/networks/{urllib.parse.quote(options.name, safe='')}")
+        target = f"/networks/{pool['Id']}/update?version={pool['Version']['Index']}"
+        answer = call(options.socket, "POST", target, changes(pool, options))
+    except ApiError as error:
+        return told(f"{NAME} set", error)
+    if warning := (answer or {}).get("Warning"):
+        print(f"warning: {warning}")
+    print(options.name)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"beeyard {NAME}", description="Pools of addresses, which are networks to docker."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    change = commands.add_parser(
+        "set",
+        help="change a pool in place",
+        description="Change a pool in place: what is not given stays as it is, and tasks keep the addresses that they have. "
+        "In a pool with both families the addresses that are given say which one is meant.",
+    )
+    change.add_argument(
+        "name", help="of the pool: a network made by docker network create --config-only, or with --subnet"
+    )
+    change.add_argument("--subnet", metavar="CIDR")
+    change.add_argument("--ip-range", metavar="CIDR", help='what may be handed out; "" for the whole subnet')
+    change.add_argument("--gateway", metavar="ADDRESS", help='"" for none')
+    change.add_argument("--aux-address", action="append", metavar="NAME=ADDRESS", help='in use by others; "" for none')
+    change.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="add or change a label")
+    change.add_argument("--label-rm", action="append", default=[], metavar="NAME", help="remove a label")
+    change.add_argument(
+        "--socket", default=default_socket(), metavar="PATH", help="of the manager; default %(default)s"
+    )
+    return parser
+
+
+def changes(pool: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The body of the request: the pool's subnets and labels with what is to be different.
+
+    Raises:
+        ApiError: nothing is, or it is not clear which subnet is meant.
+    """
+    body: dict[str, Any] = {}
+    if any(value is not None for value in (options.subnet, options.ip_range, options.gateway, options.aux_address)):
+        configs = [dict(config) for config in (pool.get("IPAM") or {}).get("Config") or []]
+        config = _meant(pool["Name"], configs, options)
+        for field, value in (("Subnet", options.subnet), ("IPRange", options.ip_range), ("Gateway", options.gateway)):
+            if value is not None:
+                config[field] = value
+        if options.aux_address is not None:
+            config["AuxiliaryAddresses"] = _pairs("--aux-address", [text for text in options.aux_address if text])
+        body["IPAM"] = {"Config": configs}
+    if options.label or options.label_rm:
+        labels = {**(pool.get("Labels") or {}), **_pairs("--label", options.label)}
+        body["Labels"] = {name: value for name, value in labels.items() if name not in options.label_rm}
+    if not body:
+        raise ApiError("nothing to change: give --subnet, --ip-range, --gateway, --aux-address, --label or --label-rm")
+    return body
+
+
+def _meant(name: str, configs: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """The subnet of a pool that the options speak of: the only one, or the only one of their family."""
+    given = [
+        options.subnet,
+        options.ip_range,
+        options.gateway,
+        *(a.partition("=")[2] for a in options.aux_address or []),
+    ]
+    families = {ipaddress.ip_network(text, strict=False).version for text in given if text and _is_network(text)}
+    fitting = [c for c in configs if not families or ipaddress.ip_network(c["Subnet"]).version in families]
+    if len(families) > 1 or len(fitting) != 1:
+        subnets = ", ".join(config["Subnet"] for config in configs) or "none"
+        raise ApiError(f"pool {name} has the subnets {subnets}: give addresses of one of them, and one at a time")
+    return fitting[0]
+
+
+def _is_network(text: str) -> bool:
+    """Whether it can be read; what cannot is left for the manager to refuse."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _pairs(flag: str, texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or (not equals and flag == "--aux-address"):
+            raise ApiError(f"{flag} {json.dumps(text)} is not NAME=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+__all__ = ["changes", "main"]

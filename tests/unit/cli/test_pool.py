@@ -1,0 +1,63 @@
+"""What `beeyard pool set` asks the manager for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beeyard.cli import pool
+from beeyard.cli.manager_api import ApiError
+
+V4 = {"Subnet": "10.0.0.0/24", "IPRange": "10.0.0.64/26", "Gateway": "10.0.0.1"}
+V6 = {"Subnet": "fd00::/64"}
+
+
+def asked(*arguments: str, configs: tuple[dict[str, Any], ...] = (V4,), labels: dict[str, str] | None = None) -> Any:
+    shown = {"Name": "p", "IPAM": {"Config": list(configs)}, "Labels": labels}
+    return pool.changes(shown, pool._parser().parse_args(["set", "p", *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config"),
+    [
+        (("--ip-range", "10.0.0.128/25"), {**V4, "IPRange": "10.0.0.128/25"}),
+        (("--subnet", "10.0.0.0/23"), {**V4, "Subnet": "10.0.0.0/23"}),
+        (("--gateway", "", "--ip-range", ""), {**V4, "Gateway": "", "IPRange": ""}),
+        (
+            ("--aux-address", "nas=10.0.0.70", "--aux-address", "tv=10.0.0.71"),
+            {**V4, "AuxiliaryAddresses": {"nas": "10.0.0.70", "tv": "10.0.0.71"}},
+        ),
+        (("--aux-address", ""), {**V4, "AuxiliaryAddresses": {}}),
+        (("--ip-range", "nonsense"), {**V4, "IPRange": "nonsense"}),
+    ],
+)
+def test_what_is_given_changes_and_the_rest_stays(arguments: tuple[str, ...], config: dict[str, Any]) -> None:
+    assert asked(*arguments) == {"IPAM": {"Config": [config]}}
+
+
+def test_the_family_says_which_subnet_is_meant() -> None:
+    assert asked("--gateway", "fd00::1", configs=(V4, V6)) == {"IPAM": {"Config": [V4, {**V6, "Gateway": "fd00::1"}]}}
+
+
+def test_labels_are_added_and_removed() -> None:
+    labels = {"beeyard.config": "racks", "old": "1"}
+    wanted = {"beeyard.config": "racks", "beeyard.nodes": "node.labels.rack==r1"}
+    given = ("--label", "beeyard.nodes=node.labels.rack==r1", "--label-rm", "old")
+    assert asked(*given, labels=labels) == {"Labels": wanted}
+    assert asked("--label", "a=b") == {"Labels": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "nothing to change"),
+        (("--gateway", ""), "pool p has the subnets 10.0.0.0/24, fd00::/64: give addresses of one of them"),
+        (("--gateway", "fd00::1", "--ip-range", "10.0.0.0/25"), "and one at a time"),
+        (("--aux-address", "10.0.0.9"), "is not NAME=VALUE"),
+    ],
+)
+def test_what_is_not_clear_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    configs = (V4,) if "--aux-address" in arguments else (V4, V6)
+    with pytest.raises(ApiError, match=sentence):
+        asked(*arguments, configs=configs)
