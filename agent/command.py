@@ -47,8 +47,6 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     except InvalidSpec as error:
         name = "join_token" if config.join_token else "join_token_file"
         raise settings.fault(name, f"this is no join token: {error.reason}") from error
-    for fault in config.hooks.faults():
-        raise settings.fault("hooks", fault)
     managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
     for fault in config.hooks.faults():
         raise settings.fault(f"hooks.{fault.partition(' ')[0]}", fault)

@@ -11,7 +11,7 @@ socket, as a line of JSON, and this process ends.
 It is a fork of the process that forks for the agent, see `agent.executors.process.zygote`, which may have rights that the
 agent has not; without one it is a program: `python -I -S -B real_hook_runner.py SOCKET IN OUT ERR PROGRAM [ARGUMENT…]`.
 
-Standard library alone. Source: prctl(2), PR_SET_CHILD_SUBREAPER.
+Standard library alone. Source: prctl(2), PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 CANNOT_RUN = 126  # as a shell says it
 
@@ -63,6 +64,7 @@ def _become(streams: Sequence[int], argv: Sequence[str], environment: Mapping[st
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.set_wakeup_fd(-1)
         os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # if somebody kills the runner itself
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])

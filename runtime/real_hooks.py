@@ -183,6 +183,8 @@ class RealHooks:
                         nursery.start_soon(stdout.take, streams.stdout)
                         nursery.start_soon(stderr.take, streams.stderr)
                         exit_code = await streams.exit_code()
+                        if exit_code is None:  # then what is left of the hook may hold its streams for ever
+                            nursery.cancel_scope.cancel()
                     late = False
             finally:
                 streams.let_go()

@@ -14,9 +14,11 @@ from collections.abc import Callable
 import pytest
 import trio
 
+from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.core.errors import NodeHookError
 from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX
 from beeyard.runtime.real_hooks import LOG_BYTES_MAX, RealHooks
+from tests.support.hooks_conformance import ANSWER, ANSWERS, EXIT_CODE, HANGS, MESSAGE, REFUSES, check_hooks
 
 pytestmark = pytest.mark.netns
 
@@ -61,6 +63,60 @@ async def until(condition: Callable[[], object], within_s: float = 20.0) -> None
 
 # Three ways to be left behind: in its group, in a session of its own, and as somebody who ignores every signal that can be.
 LEAVES_SOME = "sleep {0} & setsid sleep {0} & (trap '' TERM HUP INT; setsid setsid sleep {0} &) "
+
+
+class RealMachine:
+    """A `HookMachine` with directories of its own; its hooks are called by this process, or by who forks tasks."""
+
+    def __init__(self, tmp_path: pathlib.Path, marker: str, hooks: RealHooks) -> None:
+        self.hooks = hooks
+        self._path = tmp_path
+        self._marker = marker
+
+    def install(self, name: str, kind: str) -> None:
+        script = {
+            ANSWERS: f"cat > /dev/null; echo '{ANSWER.decode()}'",
+            REFUSES: f"echo {MESSAGE} >&2; exit {EXIT_CODE}",
+            HANGS: f"{LEAVES_SOME.format(self._marker)}; sleep {self._marker}; true",
+        }
+        write(self._path, name, f"echo >> {self._path}/begun\n{script[kind]}")
+
+    def remove(self, name: str) -> None:
+        (self._path / "hooks.d" / name).unlink()
+
+    def spoil(self, name: str) -> None:
+        (self._path / "hooks.d" / name).chmod(0o777)
+
+    def ended(self, n_calls: int) -> bool:
+        return len((self._path / "begun").read_text()) == n_calls and not sleepers(self._marker)
+
+    def place(self) -> str:
+        return os.path.realpath(self._path)
+
+
+@pytest.mark.parametrize("forked", [False, True], ids=["by the agent", "by who forks tasks"])
+async def test_real_hooks_keep_the_promises_of_the_port(tmp_path: pathlib.Path, marker: str, forked: bool) -> None:
+    (tmp_path / "hooks.d").mkdir(mode=0o755)
+    executor = ProcessExecutor(f"{tmp_path}/state", f"{tmp_path}/log")
+    spawn = executor.spawn_hook if forked else None
+    hooks = RealHooks(f"{tmp_path}/hooks.d", f"{tmp_path}/log", python_path=(), spawn=spawn)
+    try:
+        await check_hooks(RealMachine(tmp_path, marker, hooks))
+        assert bool(executor.zygote_pid) == forked
+    finally:
+        await executor.aclose()
+
+
+async def test_a_call_whose_runner_is_killed_is_an_error(tmp_path: pathlib.Path, marker: str) -> None:
+    """It did not refuse and did not agree: nobody knows. The hook itself ends with its runner."""
+    (tmp_path / "hooks.d").mkdir(mode=0o755)
+    write(tmp_path, "10-a", f"kill -9 $PPID; exec sleep {marker}")
+    hooks = RealHooks(f"{tmp_path}/hooks.d", "", python_path=())
+    with pytest.raises(
+        NodeHookError, match=r"^node hook 10-a was lost at prepare: the process that held it was killed$"
+    ):
+        await hooks.run("10-a", "prepare", TASK, b"", timeout_s=30)
+    await until(lambda: not sleepers(marker))
 
 
 async def test_a_call_gives_what_the_hook_says(hooks: RealHooks, tmp_path: pathlib.Path) -> None:

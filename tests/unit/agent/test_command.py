@@ -50,6 +50,14 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             ("m1:2377", "--logs-kept=-1"),
             "--logs-kept: -1 is not right: it must be a whole number (Expected `int` >= 0)",
         ),
+        (
+            ("m1:2377", "--hooks-timeout-s=0"),
+            "--hooks-timeout-s: timeout_s is 0: it must be above 0 and at most 3600 seconds",
+        ),
+        (
+            ("m1:2377", "--hooks-allow-mounts=/srv,etc"),
+            "--hooks-allow-mounts: allow_mounts has 'etc': an absolute path without '..' is right",
+        ),
         (("m1:2377", "--log-mib-kept=many"), '--log-mib-kept: "many" is not right: it must be a whole number'),
         (
             ("m1:2377", "--config", "/nowhere/agent.toml"),
