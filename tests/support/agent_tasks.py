@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from beeyard.core.grant import AddressGrant
-from beeyard.core.model import Resources, TaskSpec
+from collections.abc import Sequence
+
+from beeyard.core.grant import AddressGrant, MappedPort, PortGrant
+from beeyard.core.model import HOST_NETWORK_ID, Resources, TaskSpec
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
 
@@ -39,6 +41,8 @@ def an_assigned(
     lease_s: float = 86400.0,
     fence: bool = False,
     stop_grace_s: float = 10.0,
+    ports: Sequence[MappedPort] = (),
+    on_host_network: bool = False,
 ) -> AssignedTask:
     """An assignment of a task that runs `sleep`; with `address` it is attached to network `lan`."""
     return AssignedTask(
@@ -49,12 +53,15 @@ def an_assigned(
         spec=TaskSpec(
             image=image,
             args=("sleep", "inf"),
-            network_ids=("lan-id",) if address else (),
+            network_ids=(HOST_NETWORK_ID,) if on_host_network else ("lan-id",) if address else (),
             reservations=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
             stop_grace_s=stop_grace_s,
         ),
         desired_state=desired,
-        grants=(a_grant(address),) if address else (),
+        grants=(
+            *((a_grant(address),) if address else ()),
+            *((PortGrant(id=f"ports-{task_id}", hook="port", ports=tuple(ports)),) if ports else ()),
+        ),
         state=state,
         lease_s=lease_s,
         fence=fence,
