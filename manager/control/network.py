@@ -54,8 +54,9 @@ async def remove_network(store: Store, network_id: str) -> None:
         network = tx.find(Network, network_id)
         if reason := use_of(tx, network):
             raise FailedPrecondition(f"network {network.name} is in use by {reason}")
+        before = pins_without(tx)
         tx.delete(Network, network_id)
-        if reason := pins_without(tx):
+        if (reason := pins_without(tx)) != before:
             raise FailedPrecondition(f"network {network.name} is in use by {reason}")
 
     await store.commit(build)

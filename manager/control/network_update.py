@@ -58,8 +58,9 @@ async def update_network(store: Store, network_id: str, version: int, change: Ne
         _check_granted(tx, network, changed)
         check_fixed_addresses(tx, changed)
         _check_users(network, changed, others)
+        before = pins_without(tx)
         stored = tx.update(changed, expected_version=version)
-        if reason := pins_without(tx):
+        if (reason := pins_without(tx)) != before:
             raise FailedPrecondition(f"network {network.name} cannot be changed so: {reason}")
         return stored, _warning(tx, network, changed)
 
