@@ -246,7 +246,9 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mtu: int = 0
     up: bool = False
     addresses: tuple[str, ...] = ()  # with prefix length
-    child_kind: str = ""  # "macvlan" or "ipvlan" when links of that kind already sit on it; they exclude each other
+    # What receives its packets, so that no other kind can: "macvlan" or "ipvlan" when links of that kind sit on it, "bridge",
+    # "bond", … when it is a port of one.
+    child_kind: str = ""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -13,9 +13,10 @@ from beeyard.runtime import netlink_format as nl
 from beeyard.runtime import silence
 
 
-def a_link(index: int, kind: str = "", *, loopback: bool = False) -> bytes:
+def a_link(index: int, kind: str = "", *, loopback: bool = False, data: bytes = b"") -> bytes:
     flags = nl.IFF_UP | (nl.IFF_LOOPBACK if loopback else 0)
-    info = nl.attribute(nl.IFLA_LINKINFO, nl.attribute(nl.IFLA_INFO_KIND, kind.encode())) if kind else b""
+    info = nl.attribute(nl.IFLA_INFO_KIND, kind.encode()) + nl.attribute(nl.IFLA_INFO_DATA, data)
+    info = nl.attribute(nl.IFLA_LINKINFO, info) if kind else b""
     return nl.message(nl.RTM_NEWLINK, 0, nl.LINK_BODY.pack(0, 1, index, flags, 0) + info)
 
 
@@ -39,6 +40,8 @@ def told(message: bytes) -> list[str]:
         decoded.decode()
         if part.type == nl.RTM_DELADDR:
             words.append(f"{decoded['index']}: no {decoded.get_attr('IFA_LOCAL')}/{decoded['prefixlen']}")
+        elif part.type == nl.RTM_DELLINK:
+            words.append(f"{decoded['index']}: deleted")
         elif part.type == nl.RTM_NEWLINK:
             info = decoded.get_attr("IFLA_LINKINFO")
             mode = info.get_attr("IFLA_INFO_DATA").get_attr("IFLA_MACVLAN_MODE")
@@ -104,3 +107,22 @@ def test_an_empty_namespace_needs_no_request():
     conversation.send(LINKS[:1])
     with pytest.raises(StopIteration):
         conversation.send(ADDRESSES[:1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("macvlan", nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["private"]), "7: macvlan mode source"),
+        # It could not change its mode, and its parent shall be free for the next at once.
+        ("macvlan", nl.u32(nl.IFLA_MACVLAN_MODE, nl.MACVLAN_MODES["passthru"]), "7: deleted"),
+        # Its mode is that of its siblings too; the parent delivers by address alone.
+        ("ipvlan", nl.u16(nl.IFLA_IPVLAN_MODE, nl.IPVLAN_MODES["l2"]), ""),
+        ("ipvlan", nl.u16(nl.IFLA_IPVLAN_MODE, nl.IPVLAN_MODES["l3"]), ""),
+    ],
+)
+def test_each_kind_and_mode_is_silenced_in_its_own_way(kind: str, data: bytes, expected: str):
+    conversation = silence.conversation()
+    next(conversation)
+    conversation.send([a_link(7, kind, data=data)])
+    message = conversation.send([an_address(7, "10.9.0.10/24")])
+    assert told(message) == [*([expected] if expected else []), "7: no 10.9.0.10/24"]
