@@ -90,3 +90,24 @@ async def test_somebody_who_answers_for_everything_does_not_have_the_pool_tried_
         assert TAKEN_MAX < n_tried < TAKEN_MAX + 9
         strangers(cluster)
         await cluster.running(1)
+
+
+async def test_a_pinned_address_that_is_taken_is_waited_for(autojump_clock: MockClock) -> None:
+    """The slot's next task says whose it is and waits, without a loop; it gets that address when the time is over."""
+    async with a_small_cluster(config=CONFIG) as cluster:
+        await cluster.network("10.77.0.0/24")
+        strangers(cluster, "10.77.0.64")
+        labels = {"beeyard.addresses": "10.77.0.64-10.77.0.65", "beeyard.on-isolation": "fence"}
+        await cluster.service(2, labels=labels)
+        await cluster.running(1)
+        await trio.sleep(40)
+        strangers(cluster)
+        tasks = await cluster.running(1)
+        assert sorted(task["Status"]["State"] for task in tasks) == ["pending", "rejected", "running"]
+        (waiting,) = [task for task in tasks if task["Status"]["State"] == "pending"]
+        assert (
+            f"address 10.77.0.64, which {MAC} outside the cluster has and which is put aside"
+            in waiting["Status"]["Err"]
+        )
+        tasks = await cluster.running(2, timeout_s=100.0)
+        assert sorted(addresses(task)[0] for task in tasks) == ["10.77.0.64", "10.77.0.64", "10.77.0.65"]

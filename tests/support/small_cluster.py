@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,10 +68,23 @@ class SmallCluster:
 
         return sorted(await self.until(settled, "/tasks", timeout_s=timeout_s), key=lambda task: task["CreatedAt"])
 
-    async def service(self, replicas: int = 1, *, network: str = "lan", name: str = "web", **template: Any) -> str:
+    async def service(
+        self,
+        replicas: int = 1,
+        *,
+        network: str = "lan",
+        name: str = "web",
+        labels: Mapping[str, str] = {},
+        **template: Any,
+    ) -> str:
         """Create a service on a network; gives its id."""
         task = {"ContainerSpec": {"Image": "host", "Args": ["sleep"]}, "Networks": [{"Target": network}], **template}
-        body = {"Name": name, "TaskTemplate": task, "Mode": {"Replicated": {"Replicas": replicas}}}
+        body = {
+            "Name": name,
+            "Labels": dict(labels),
+            "TaskTemplate": task,
+            "Mode": {"Replicated": {"Replicas": replicas}},
+        }
         created: str = (await self.api.call("POST", "/services/create", body))["ID"]
         return created
 
