@@ -37,8 +37,9 @@ class Channel(socketserver.StreamRequestHandler):
 
     def pass_on(self, path: str) -> None:
         """Copy bytes both ways until both sides have ended."""
-        with socket.socket(socket.AF_UNIX) as inner:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as inner:
             inner.connect(path)
+            self.connection.sendall(b"+")  # nothing may follow the request before: it would be read along with it
             back = threading.Thread(target=copy, args=(inner, self.connection), daemon=True)
             back.start()
             copy(self.connection, inner)

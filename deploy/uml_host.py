@@ -2,8 +2,8 @@
 
 A `UmlHost` boots a Linux kernel as an ordinary process. Its root is a copy-on-write view of this machine's file
 system, kept in its memory; so it runs the programs of this tree, unchanged, on a kernel that has ipvlan, 8021q and
-cgroup v2, and with systemd as its first process when that is asked for. Docker's or the machine's own units are not
-started.
+cgroup v2, and with systemd as its first process when that is asked for. Units of this machine itself are not started.
+This tree and the Python that runs it are also below `/opt/beeyard`, where a daemon without rights can read them.
 
 **Power cut.** `power_cut()` kills the kernel with SIGKILL. What the host had in memory is lost: its processes, its
 root, and what was written but not synced. `/var/lib/beeyard` lies on a disk of its own, an ext4 image behind the
@@ -24,6 +24,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import zlib
@@ -212,14 +213,14 @@ class UmlHost:
 
     def power_cut(self) -> None:
         """Kill the kernel and all it has, at once."""
-        if self.process is None:
+        process, self.process = self.process, None
+        if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
-        while _processes_of_session(self.process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+        while _processes_of_session(process.pid):
             time.sleep(0.01)  # they are being killed: what still runs could still send
-        self.process = None
 
     def finish(self, timeout_s: float) -> int:
         """Wait for the end of the command that it was booted for; gives its exit code.
@@ -227,9 +228,10 @@ class UmlHost:
         Raises:
             UmlError: it takes longer, or the kernel ended without it.
         """
-        assert self.process is not None
+        process = self.process
+        assert process is not None, f"{self.name} is off"
         try:
-            self.process.wait(timeout_s)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise UmlError(f"{self.name} is not done within {timeout_s:.0f} s:\n{self.tail()}") from None
         finally:
@@ -269,9 +271,16 @@ class UmlHost:
             time.sleep(0.1)
 
     def connect(self, path: str) -> socket.socket:
-        """A connection to a unix socket inside."""
+        """A connection to a unix socket inside.
+
+        Raises:
+            OSError: the host does not answer, or nobody listens there.
+        """
         connection = self._dial(60.0)
         connection.sendall(json.dumps({"connect": path}).encode() + b"\n")
+        if connection.recv(1) != b"+":
+            connection.close()
+            raise ConnectionRefusedError(f"{self.name}: nobody listens at {path}")
         return connection
 
     def run(self, *argv: str, input: str = "", timeout_s: float = 60.0) -> Outcome:  # noqa: A002 - as subprocess names it
@@ -314,14 +323,15 @@ class UmlHost:
         root = self.share / "root"
         shutil.rmtree(self.share, ignore_errors=True)
         root.mkdir(parents=True)
-        channel = f"/usr/bin/env python3 -I -S {HERE / 'uml_channel.py'} {PORT}"
+        channel = f"/usr/bin/env python3 -I -S /opt/beeyard/tree/deploy/uml_channel.py {PORT}"
         (self.share / "command").write_text(command or f"exec {channel}\n")
         lan = self.lan
         config = {
             "uml_hostname": self.name,
             "uml_machine_id": f"{zlib.crc32(self.name.encode()):032x}",
             "uml_modules": "yes" if self.modules else "no",
-            "uml_disk": "yes",
+            "uml_tree": str(HERE.parent),
+            "uml_python": sys.base_prefix,
             "uml_systemd": "yes" if self.systemd else "no",
             "uml_address": f"{self.address}/{lan.subnet.prefixlen}" if lan else "",
             "uml_address6": f"{lan.subnet6[10 + self.number]}/{lan.subnet6.prefixlen}" if lan else "",
@@ -346,6 +356,8 @@ def _units(channel: str) -> dict[str, str]:
         f"{channel}\nKillMode=process\nRestart=always\nOOMScoreAdjust=-900\n"
     )
     units["etc/systemd/system/sysinit.target.wants/uml-channel.service"] = "-> ../uml-channel.service"
+    # Emptying /tmp at boot would take this tree out of sight, if it is there.
+    units["etc/tmpfiles.d/tmp.conf"] = "-> /dev/null"
     units["etc/systemd/journald.conf.d/uml.conf"] = "[Journal]\nStorage=volatile\nRuntimeMaxUse=32M\n"
     return units
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.uml_guest import FILE_TIMEOUT_S, REPORTS, GuestReporter, Gues
 GUEST = Path(__file__).parent / "guest"
 INSIDE = os.environ.get(REPORTS)
 runs_key = pytest.StashKey[GuestRuns]()
+failed_key = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,11 +57,26 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep whether a test has failed, for fixtures that then show more."""
+    report = yield
+    if report.failed:
+        item.stash[failed_key] = True
+    return report
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """No host outlives the run."""
     runs = config.stash.get(runs_key, None)
     if runs is not None:
         runs.close()
+
+
+@pytest.fixture
+def has_failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has failed so far."""
+    return lambda: request.node.stash.get(failed_key, False)
 
 
 @pytest.fixture(autouse=True)
