@@ -30,8 +30,13 @@ class RealSockets:
     async def probe(self, port: HostPort) -> str:
         """See `Sockets.probe`."""
         await trio.lowlevel.checkpoint()
-        if _is_free(port):
-            return ""
+        try:
+            if _is_free(port):
+                return ""
+        except PermissionError:
+            # A port below 1024, and an agent that may not bind those: what has it can be read all the same.
+            if not await trio.to_thread.run_sync(_is_seen, port):
+                return ""
         return await trio.to_thread.run_sync(_owner, port)
 
 
@@ -71,10 +76,19 @@ def _is_free(port: HostPort) -> bool:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((address, port.port))
         except OSError as error:
-            # Every other error says that this host has no such protocol or family, so nobody has its port.
             if error.errno == errno.EADDRINUSE:
                 return False
+            if error.errno == errno.EACCES:
+                raise
+            # Every other error says that this host has no such protocol or family, so nobody has its port.
     return True
+
+
+def _is_seen(port: HostPort) -> bool:
+    return any(
+        (protocol, number) == (port.protocol, port.port) and (state == _LISTEN or protocol != "tcp")
+        for protocol, number, state, _ in _sockets()
+    )
 
 
 def _owner(port: HostPort) -> str:
