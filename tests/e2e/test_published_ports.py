@@ -122,6 +122,18 @@ def setting(cluster: YardCluster, number: int, name: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def test_the_real_kernel_conforms() -> None:
+    name = f"bpc{os.getpid() % 10000}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        command = [*Lan.enter(name), sys.executable, "-m", "tests.support.port_conformance"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        for netns in (name, "bpc-one", "bpc-two"):
+            subprocess.run(["ip", "netns", "del", netns], check=False, capture_output=True)
+
+
 def test_ports_of_nodes_lead_to_tasks_and_keep_the_clients_address(cluster: YardCluster) -> None:
     docker = Docker(cluster.api_socket)
     outside, gateway, gateway6 = cluster.lan.outside, str(cluster.lan.subnet[1]), str(cluster.lan.subnet6[1])
