@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from beeyard.core.states import Availability, NodeState, TaskState
@@ -15,6 +16,19 @@ async def test_nodes_are_listed_with_the_manager_as_leader() -> None:
     async with an_api(a_node("n1"), a_node("n2")) as api:
         shown = {node["ID"]: node.get("ManagerStatus", {}).get("Leader", False) for node in await api.get("/nodes")}
         assert shown == {"n1": True, "n2": False}
+
+
+async def test_the_hooks_of_a_node_are_among_its_plugins() -> None:
+    node = a_node("n1")
+    node = msgspec.structs.replace(node, description=msgspec.structs.replace(node.description, hooks=("10-a", "20-b")))
+    async with an_api(node) as api:
+        plugins = (await api.get("/nodes/n1"))["Description"]["Engine"]["Plugins"]
+        assert [(plugin["Type"], plugin["Name"]) for plugin in plugins] == [
+            ("Network", "host"),
+            ("Network", "macvlan"),
+            ("NodeHook", "10-a"),
+            ("NodeHook", "20-b"),
+        ]
 
 
 @pytest.mark.parametrize(
