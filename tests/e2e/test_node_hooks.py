@@ -179,7 +179,7 @@ def test_a_hook_that_hangs_is_killed_with_its_children(node: YardCluster, stoppe
     create(docker, "late", "true", labels=("hang=yes",))
     eventually(hanging, within_s=30)
     error = end_of(docker, "late", "rejected")
-    assert error.startswith("node hook 99-witness did not answer prepare within 5 s (its output: ")
+    assert error.startswith("node hook 99-witness did not answer prepare within 8 s (its output: ")
     assert hanging() == []
     assert docker.tasks("late")[0]["ID"] in stopped.read_text().split()
 
