@@ -1,9 +1,9 @@
 """What asking the LAN for a task's addresses costs at 200 task starts a second. Needs root.
 
-`pytest benchmarks/test_probe.py -s` prints the figures. One question is what an agent asks before a start: an IPv4 and an
-IPv6 address, twice each, answered by nobody within 0.1 s. It is asked on a quiet LAN and on one where 1,000 ARP requests a
-second fly about. The wait itself delays every start by 0.1 s and costs nothing; what counts is the CPU time beside it, in this
-process and in the kernel while it sends. Asserted is that noise does not multiply it.
+`pytest benchmarks/test_probe.py -s` prints the figures. One question is what an agent asks before a start: an IPv4 and
+an IPv6 address, twice each, answered by nobody within 0.1 s. It is asked on a quiet LAN and on one where 1,000 ARP
+requests a second fly about. The wait itself delays every start by 0.1 s and costs nothing; what counts is the CPU time
+beside it, in this process and in the kernel while it sends. Asserted is that noise does not multiply it.
 """
 
 from __future__ import annotations
