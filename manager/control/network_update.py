@@ -10,7 +10,7 @@ from beeyard.core.errors import FailedPrecondition, InvalidSpec, Unsupported
 from beeyard.core.labels import LABEL_CONFIG
 from beeyard.core.model import HOST_NETWORK_ID, IPAMConfig, Network
 from beeyard.core.network_spec import validate_network
-from beeyard.core.pools import config_networks, segment_of, users_of
+from beeyard.core.pools import IPAM_DEFAULT, config_networks, ipam_driver_of, segment_of, users_of
 from beeyard.manager.control.network_use import check_fixed_addresses, granted, pins_without
 from beeyard.manager.store import Store, Transaction
 
@@ -55,6 +55,10 @@ async def update_network(store: Store, network_id: str, version: int, change: Ne
         validate_network(changed, others)
         if changed.ipam != network.ipam and not network.ipam:
             raise Unsupported("giving a subnet to a network without one", "create another network")
+        if changed.ipam != network.ipam and ipam_driver_of(network) != IPAM_DEFAULT:
+            # The plugin was told the pool when it was obtained, and its protocol has no way to change one.
+            what = f"changing the subnet of a network with the IPAM driver {network.ipam_driver}"
+            raise Unsupported(what, "create another one")
         _check_granted(tx, network, changed)
         check_fixed_addresses(tx, changed)
         _check_users(network, changed, others)

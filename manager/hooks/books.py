@@ -219,7 +219,7 @@ class AddressLedger:
         self._slots.own(task, grant_id, pool.network_id)
         return addresses
 
-    def claim(self, pool: ResolvedPool, grant_id: str, addresses: tuple[str, ...]) -> str:
+    def claim(self, pool: ResolvedPool, grant_id: str, task: Task, addresses: tuple[str, ...]) -> str:
         """Take addresses that somebody else chose, all or none; "" or why one of them cannot be had.
 
         The reason goes on behind the address: "which another task holds".
@@ -229,6 +229,7 @@ class AddressLedger:
             if use := self._book.use_of(pool.segment, address, now_s):
                 return f"{address.partition('/')[0]}, which {use}"
         self._book.restore(grant_id, pool.pool_id, pool.segment, addresses)
+        self._slots.own(task, grant_id, pool.network_id)
         return ""
 
     def release(self, grant_id: str, *, used: bool) -> None:

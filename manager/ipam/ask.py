@@ -19,6 +19,7 @@ import trio
 
 from beeyard.core.errors import DiskError, PluginRefused
 from beeyard.core.ipam import AddressLease, LeaseState, PoolLease
+from beeyard.core.model import Task
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.ipam.answer import misfit, read_address, says_exhausted
@@ -40,8 +41,9 @@ log = structlog.get_logger(__name__)
 class Ask:
     """A question and, once `done`, its result: addresses or a refusal."""
 
-    def __init__(self, lease: AddressLease, pool: ResolvedPool, mac: str) -> None:
+    def __init__(self, lease: AddressLease, task: Task, pool: ResolvedPool, mac: str) -> None:
         self.lease = lease
+        self.task = task
         self.pool = pool
         self.mac = mac  # told to plugins that want it, and then the task's
         self.addresses: tuple[str, ...] = ()
@@ -186,7 +188,7 @@ class Asker:
                 wrong = wrong or f"gave {address.ip}, which {self._holder(owner)}"
             else:
                 mine.append(str(address))
-        if not wrong and (reason := self._ledger.claim(ask.pool, lease.id, tuple(mine))):
+        if not wrong and (reason := self._ledger.claim(ask.pool, lease.id, ask.task, tuple(mine))):
             wrong = f"gave {reason}"
         state = LeaseState.ASKING if unreadable else LeaseState.HELD
         if mine or unreadable:

@@ -16,6 +16,7 @@ from beeyard.core.pools import ResolvedPool
 from beeyard.manager.hooks.address import make_grant
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.hook import Hook, Stage, Window
+from beeyard.manager.hooks.slot_claims import slot_mac
 from beeyard.manager.ipam import protocol
 from beeyard.manager.ipam.ask import Ask
 
@@ -81,9 +82,10 @@ def ipam_hook(
             task_id=task.id,
             options=_options(grant_id, task, node, network),
         )
-        ask = Ask(lease, pool, mac_address_of(grant_id))
+        own = slot_mac(task, network.id)
+        ask = Ask(lease, task, pool, own or mac_address_of(grant_id))
         addresses = await service.ask(ask)
-        return make_grant(grant_id, network, pool, addresses, hook=NAME, mac=ask.mac)
+        return make_grant(grant_id, network, pool, addresses, hook=NAME, mac=own or ask.mac)
 
     def release(grant: AnyGrant, used: bool) -> None:
         service.release(grant.id, used=used)

@@ -9,9 +9,9 @@ import trio
 
 from beeyard.core.model import Service
 from beeyard.runtime.sim import SimWorld
-from tests.scenario.test_ipam_plugin import PluginWorld, plugin_world
 from tests.support.memory_database import MemoryDatabase
 from tests.support.plugin_books import Books
+from tests.support.plugin_world import PluginWorld, plugin_world
 from tests.support.sim_plugin import Seeded, SimPlugin
 
 ROUNDS = 1000
