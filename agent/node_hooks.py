@@ -82,11 +82,11 @@ class NodeHookStep(Step):
 
     async def before(self, task: AssignedTask) -> Additions:
         """See `Step.before`: call `prepare`."""
+        self._here.add(task.id)
         await self._load()
         async with self._lock(task.id):
             if task.id in self._owed:
                 await self._stop(task.id)  # an earlier life of the agent was killed in the middle of it
-            self._here.add(task.id)
             together = NO_ADDITIONS
             asked_by: dict[tuple[str, str], str] = {}
             for name in await self._host.node_hooks.names():
@@ -117,7 +117,9 @@ class NodeHookStep(Step):
         """See `Step.settle`: call the `stop` that is owed for tasks that are gone."""
         await self._load()
         for task_id in [task_id for task_id in self._owed if task_id not in self._here]:
-            await self.ended(task_id)
+            async with self._lock(task_id):
+                if task_id not in self._here:  # it may have come while others were told
+                    await self._stop(task_id)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 

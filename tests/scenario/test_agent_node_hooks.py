@@ -214,16 +214,33 @@ async def test_an_agent_killed_in_a_prepare_hook_owes_a_stop(machine, autojump_c
         manager = await machine.net.accept()
         await manager.welcome(nursery, [an_assigned()])
         await manager.until(lambda: bool(machine.hooks.calls))
-    machine.hooks.hooks = {"h": lambda *_: FINE}
+    machine.hooks.hooks = {"h": at("stop", HookScript(takes_s=2))}
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await manager.welcome(nursery, [an_assigned()] if still_wanted else [])
         if still_wanted:
             await manager.until_state("t1", TaskState.RUNNING)
-        else:
-            await manager.until(lambda: len(machine.hooks.calls) == 2)
+        await trio.sleep(60)
     expected = ["prepare h", "stop h"]
     assert made(machine) == ([*expected, "prepare h", "start h"] if still_wanted else expected)
+
+
+async def test_a_task_that_is_prepared_anew_while_others_are_paid_keeps_its_hooks(machine, autojump_clock):
+    """The agent was killed with two tasks in a hook; one is gone, the other comes again while the first has its stop."""
+    machine.hooks.hooks = {"h": at("prepare", HANGS)}
+    tasks = [an_assigned("t0"), an_assigned("t1", slot=2)]
+    async with machine.agent(crash=True) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, tasks)
+        await manager.until(lambda: len(machine.hooks.calls) == 2)
+    machine.hooks.hooks = {"h": at("stop", HookScript(takes_s=2))}
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, tasks[1:])
+        await manager.until_state("t1", TaskState.RUNNING)
+        await trio.sleep(60)
+    assert made(machine, "t0") == ["prepare h", "stop h"]
+    assert made(machine, "t1") == ["prepare h", "stop h", "prepare h", "start h"]
 
 
 @pytest.mark.parametrize("keeps_record", [True, False])
