@@ -134,82 +134,93 @@ def test_the_real_kernel_conforms() -> None:
             subprocess.run(["ip", "netns", "del", netns], check=False, capture_output=True)
 
 
-def test_ports_of_nodes_lead_to_tasks_and_keep_the_clients_address(cluster: YardCluster) -> None:
-    docker = Docker(cluster.api_socket)
-    outside, gateway, gateway6 = cluster.lan.outside, str(cluster.lan.subnet[1]), str(cluster.lan.subnet6[1])
+@pytest.fixture(scope="module")
+def docker(cluster: YardCluster) -> Docker:
+    return Docker(cluster.api_socket)
+
+
+@pytest.fixture(scope="module")
+def web(cluster: YardCluster, docker: Docker) -> dict[int, dict[str, Any]]:
+    """A service with a macvlan link, TCP port 8080 and UDP port 8053 of each node; its tasks by host."""
     docker(
         *("network", "create", "-d", "macvlan", "--scope", "swarm", "--subnet", "10.77.0.0/24"),
         *("--ip-range", "10.77.0.64/26", "--gateway", "10.77.0.1", "-o", "parent=eth0", "lan"),
     )
+    tcp, udp = "mode=host,target=8000,published=8080", "mode=host,target=8000,published=8053,protocol=udp"
+    create(docker, "web", "--replicas", "2", "--network", "lan", "--publish", tcp, "-p", udp)
+    return {host_of(cluster, docker, task): task for task in docker.running("web")}
 
-    # A fixed port on each node, for tasks with a macvlan link; a third task has no node left.
-    ports = (
-        "--publish",
-        "mode=host,target=8000,published=8080",
-        "-p",
-        "mode=host,target=8000,published=8053,protocol=udp",
-    )
-    create(docker, "web", "--replicas", "2", "--network", "lan", *ports)
-    hosts = {host_of(cluster, docker, task): task for task in docker.running("web")}
-    assert sorted(hosts) == [1, 2]
-    docker("service", "scale", "-d", "web=3")
-    reason = eventually(
-        lambda: [t["Status"].get("Err") for t in docker.tasks("web") if t["Status"]["State"] == "pending"], within_s=20
-    )
-    assert reason == ["no suitable node (host-mode port already in use on 2 nodes)"]
-    docker("service", "scale", "-d", "web=2")
+
+def test_ports_of_nodes_lead_to_tasks_and_keep_the_clients_address(
+    cluster: YardCluster, docker: Docker, web: dict[int, dict[str, Any]]
+) -> None:
+    outside, gateway, gateway6 = cluster.lan.outside, str(cluster.lan.subnet[1]), str(cluster.lan.subnet6[1])
+    assert sorted(web) == [1, 2]
     assert "*:8080->8000/tcp" in docker("service", "ps", "--format", "{{.Ports}}", "web")
     for number in (1, 2):
         address, address6 = cluster.lan.address(number), str(cluster.lan.subnet6[10 + number])
         assert eventually(lambda a=address: ask(outside, a, 8080), within_s=20) == f"{gateway} web"
         assert ask(outside, address, 8053, kind="udp") == f"{gateway} web"
-        assert eventually(lambda a=address6: ask(outside, a, 8080), within_s=20) == f"{gateway6} web"
+        assert ask(outside, address6, 8080) == f"{gateway6} web"
         assert ask(outside, address6, 8053, kind="udp") == f"{gateway6} web"
-        # From the node itself, and past the port from the LAN as ever.
+        # From the node itself.
         assert ask(cluster.lan.host(number), address, 8080) == f"{address} web"
         assert setting(cluster, number, "ipv4/conf/eth0/forwarding") == "1"
         assert setting(cluster, number, "ipv4/ip_forward") == "0"
-    own = hosts[1]["NetworksAttachments"][0]["Addresses"][0].partition("/")[0]
+    # Past the ports, from the LAN, as ever.
+    own = web[1]["NetworksAttachments"][0]["Addresses"][0].partition("/")[0]
     assert ask(outside, own, 8000) == f"{gateway} web"
 
-    # A port that the node chooses, for a task without any network.
+
+def test_a_third_replica_finds_no_node_with_the_port_free(docker: Docker, web: dict[int, dict[str, Any]]) -> None:
+    docker("service", "scale", "-d", "web=3")
+
+    def waiting() -> list[str]:
+        pending = [task for task in docker.tasks("web") if task["Status"]["State"] == "pending"]
+        return [task["Status"]["Err"] for task in pending if "Err" in task["Status"]]
+
+    assert eventually(waiting, within_s=20) == ["no suitable node (host-mode port already in use on 2 nodes)"]
+    docker("service", "scale", "-d", "web=2")
+
+
+def test_a_port_is_chosen_for_a_task_without_any_network(cluster: YardCluster, docker: Docker) -> None:
     create(docker, "any", "--publish", "mode=host,target=8000")
     (task,) = docker.running("any")
     (port,) = published(task)
     assert 30000 <= port <= 32767
     address = cluster.lan.address(host_of(cluster, docker, task))
-    assert eventually(lambda: ask(outside, address, port), within_s=20) == f"{gateway} any"
+    answer = eventually(lambda: ask(cluster.lan.outside, address, port), within_s=20)
+    assert answer == f"{cluster.lan.subnet[1]} any"
     docker("service", "rm", "any")
 
-    # The agent dies and comes back: the port leads to the task all the while.
+
+def test_ports_outlive_the_agent_move_with_an_update_and_go_with_the_task(
+    cluster: YardCluster, docker: Docker, web: dict[int, dict[str, Any]]
+) -> None:
+    outside, answer, (one, two) = cluster.lan.outside, f"{cluster.lan.subnet[1]} web", map(cluster.lan.address, (1, 2))
+    # The task with the chosen port may still be on its way out.
+    eventually(lambda: len(port_links(cluster, 1) + port_links(cluster, 2)) == 2, within_s=30)
     before = rules(cluster, 2)
     cluster.kill("agent2", signal.SIGKILL)
-    assert ask(outside, cluster.lan.address(2), 8080) == f"{gateway} web"
+    assert ask(outside, two, 8080) == answer
     cluster.start_agent(2)
     cluster.wait_for_nodes(2)
+    assert ask(outside, two, 8080) == answer
     eventually(lambda: len(docker.running("web")) == 2, within_s=30)
-    assert ask(outside, cluster.lan.address(2), 8080) == f"{gateway} web"
     assert rules(cluster, 2) == before
 
-    # An update moves it, and a client that kept sending reaches the new task.
-    address = cluster.lan.address(1)
-    assert ask(outside, address, 8053, kind="udp", from_port=7777) == f"{gateway} web"
+    # A client that kept sending reaches the new task.
+    assert ask(outside, one, 8053, kind="udp", from_port=7777) == answer
     docker(
-        "service",
-        "update",
-        "--publish-rm",
-        "mode=host,target=8000",
-        "--publish-add",
-        "mode=host,target=8000,published=9090",
-        "web",
+        *("service", "update", "--publish-rm", "mode=host,target=8000"),
+        *("--publish-add", "mode=host,target=8000,published=9090", "web"),
     )
-    assert eventually(lambda: ask(outside, address, 9090), within_s=30) == f"{gateway} web"
-    assert ask(outside, address, 8080) == ""
+    assert eventually(lambda: ask(outside, one, 9090), within_s=30) == answer
+    assert ask(outside, one, 8080) == ""
     (shown,) = docker.inspect("service", "web")
     assert {port["PublishedPort"] for port in shown["Endpoint"]["Ports"]} == {8053, 9090}
-    assert eventually(lambda: ask(outside, address, 8053, kind="udp", from_port=7777), within_s=30) == f"{gateway} web"
+    assert eventually(lambda: ask(outside, one, 8053, kind="udp", from_port=7777), within_s=30) == answer
 
-    # With the last task of a node its rules, links and settings go.
     docker("service", "rm", "web")
     for number in (1, 2):
         eventually(lambda n=number: port_links(cluster, n) == [], within_s=30)
@@ -217,13 +228,15 @@ def test_ports_of_nodes_lead_to_tasks_and_keep_the_clients_address(cluster: Yard
         assert setting(cluster, number, "ipv4/conf/eth0/forwarding") == "0"
 
 
-def test_a_port_that_something_else_has_is_not_given_away(cluster: YardCluster) -> None:
-    docker = Docker(cluster.api_socket)
+def test_a_port_that_something_else_has_is_not_given_away(cluster: YardCluster, docker: Docker) -> None:
     foreign = [
         subprocess.Popen([*Lan.enter(cluster.lan.host(number)), sys.executable, "-c", SERVER, "8081", "foreign"])
         for number in (1, 2)
     ]
     try:
+        for number in (1, 2):
+            address = cluster.lan.address(number)
+            eventually(lambda a=address: ask(cluster.lan.outside, a, 8081), within_s=20)
         # Whether the agents have said so already or find out when they try the port: no task runs, and says why.
         options = ("-d", "--restart-delay", "1s", "--publish", "mode=host,target=8000,published=8081")
         create(docker, "late", *options)
