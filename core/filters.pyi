@@ -30,11 +30,11 @@ class Ask:
         pools: NDArray[np.int32],
         network_begin: NDArray[np.int32],
         pool_free: NDArray[np.int64],
-        link_parent: NDArray[np.int32],
-        link_kind: NDArray[np.int32],
-        use_kind: NDArray[np.int32],
-        use_count: NDArray[np.int32],
         scratch: NDArray[np.int32],
+        link_parent: NDArray[np.int32] | None = None,
+        link_kind: NDArray[np.int32] | None = None,
+        use_kind: NDArray[np.int32] | None = None,
+        use_count: NDArray[np.int32] | None = None,
     ) -> None: ...
 
 def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...

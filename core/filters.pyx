@@ -26,11 +26,11 @@ cdef class Ask:
         const int32_t[:, ::1] pools,
         const int32_t[::1] network_begin,
         int64_t[::1] pool_free,
-        const int32_t[:, ::1] link_parent,
-        const int32_t[:, ::1] link_kind,
-        int32_t[:, ::1] use_kind,
-        int32_t[:, ::1] use_count,
         int32_t[::1] scratch,
+        const int32_t[:, ::1] link_parent=None,
+        const int32_t[:, ::1] link_kind=None,
+        int32_t[:, ::1] use_kind=None,
+        int32_t[:, ::1] use_count=None,
     ):
         """
         Args:
@@ -38,10 +38,10 @@ cdef class Ask:
             max_replicas: 0 for no limit.
             pools: values below the length of `pool_free`, or -1.
             network_begin: one more element than networks with pools, rising from 0 to the width of `pools`.
-            link_parent, link_kind: (networks, pool rows, up to the last in `pools`), or empty when no parent is contested.
-                Parents are rows of the next two, or -1.
-            use_kind, use_count: (contested parents, rows).
             scratch: (networks,) overwritten.
+            link_parent, link_kind: (networks, pool rows, up to the last in `pools`). Parents are rows of the next two, or
+                -1. All four are left out when no parent is contested.
+            use_kind, use_count: (contested parents, rows).
 
         Raises:
             ValueError: an array is too short, or a network has no column. (The loops trust it.)
@@ -52,7 +52,8 @@ cdef class Ask:
             raise ValueError(f"columns of {shortest} rows for a table of {size}")
         if not 0 <= n_networks <= POOL_NETWORKS_MAX or scratch.shape[0] < n_networks:
             raise ValueError(f"{n_networks} networks: at most {POOL_NETWORKS_MAX}")
-        if link_parent.shape[0] and (
+        self._contested = link_parent is not None
+        if self._contested and (
             min(link_parent.shape[0], link_kind.shape[0]) < n_networks
             or link_parent.shape[1] != link_kind.shape[1]
             or min(use_kind.shape[1], use_count.shape[1]) < size
@@ -72,7 +73,6 @@ cdef class Ask:
         self.network_begin = network_begin
         self.n_networks = n_networks
         self.pool_free = pool_free
-        self._contested = link_parent.shape[0] > 0
         self.link_parent = link_parent
         self.link_kind = link_kind
         self.use_kind = use_kind

@@ -35,7 +35,6 @@ SHAPES_MAX = 256
 # What an agent's report says of a parent.
 USABLE, MISSING, NO_VLAN, BY_MACVLAN, BY_IPVLAN = range(5)
 
-_NO_LINKS: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -123,8 +122,10 @@ class Fit(msgspec.Struct):
     reasons: list[tuple[Reason, str]]  # by code, from 1
     pools: NDArray[np.int32]  # (rows, columns): pool rows, the networks side by side; -1: none
     network_begin: NDArray[np.int32]
-    link_parent: NDArray[np.int32]  # (networks, pool rows) as the kernel reads them; empty when no parent is contested
-    link_kind: NDArray[np.int32]
+    links: list[
+        dict[int, LinkUse]
+    ]  # for each network with pools: the link of a task that gets its address in a pool's row
+    contested: tuple[NDArray[np.int32], NDArray[np.int32]] | None  # the same as the kernel reads it, where it has to
 
 
 class NodeColumns:
@@ -201,19 +202,23 @@ class NodeColumns:
         width = sum(part.shape[1] for part in build.pools)
         pools = np.concatenate(build.pools, axis=1) if width else np.full((len(self.nodes), 0), -1, dtype=np.int32)
         begin = np.cumsum([0, *(part.shape[1] for part in build.pools)], dtype=np.int32)
-        parents, kinds = self._contested_links([shape for _, shape in networks if shape and shape.driver != "host"])
-        return Fit(self.epoch, build.codes, build.reasons, np.ascontiguousarray(pools), begin, parents, kinds)
+        shapes = [shape for _, shape in networks if shape and shape.driver != "host"]
+        links = [{pool.row: (pool.parent, pool.kind) for pool in shape.pools} for shape in shapes]
+        pools = np.ascontiguousarray(pools)
+        return Fit(self.epoch, build.codes, build.reasons, pools, begin, links, self._contested_links(links))
 
-    def _contested_links(self, networks: Sequence[NetworkShape]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Parent and kind of the link that each network makes in each of its pools, as far as others could be in the way."""
-        pools = [(number, pool) for number, network in enumerate(networks) for pool in network.pools]
-        if all(self._links.index(pool.parent) < 0 for _, pool in pools):
-            return _NO_LINKS, _NO_LINKS
-        shape = (len(networks), 1 + max(pool.row for _, pool in pools))
+    def _contested_links(
+        self, links: Sequence[dict[int, LinkUse]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
+        """Parent and kind by network and pool row, None when nobody could be in the way of any of these links."""
+        if all(self._links.index(parent) < 0 for of_network in links for parent, _ in of_network.values()):
+            return None
+        shape = (len(links), 1 + max(max(of_network, default=0) for of_network in links))
         parents, kinds = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
-        for number, pool in pools:
-            parents[number, pool.row] = self._links.index(pool.parent)
-            kinds[number, pool.row] = self._links.number(pool.kind)
+        for number, of_network in enumerate(links):
+            for row, (parent, kind) in of_network.items():
+                parents[number, row] = self._links.index(parent)
+                kinds[number, row] = self._links.number(kind)
         return parents, kinds
 
     def _add_network(self, build: _Build, network_id: str, network: NetworkShape | None, pins: tuple[str, ...]) -> None:

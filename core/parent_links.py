@@ -47,6 +47,7 @@ class ParentLinks:
     def __init__(self) -> None:
         self.kinds: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)  # (contested parents, rows)
         self.counts: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
+        self.contested = False  # whether any parent is
         self._known: dict[str, dict[str, None]] = {}  # kinds by parent
         self._number: dict[str, int] = {KIND_ALONE: ALONE}
         self._words: dict[int, str] = {ALONE: KIND_ALONE}
@@ -62,15 +63,11 @@ class ParentLinks:
         known[kind] = None
         if parent in self._index or (len(known) < 2 and kind != KIND_ALONE):
             return False
+        self.contested = True
         self._index[parent] = len(self._index)
         self._held.append({})
         self._resize(self.kinds.shape[1])
         return True
-
-    @property
-    def contested(self) -> bool:
-        """Whether any parent is."""
-        return bool(self._index)
 
     def index(self, parent: str) -> int:
         """The row of the arrays that is a parent's; -1 when it is not contested."""
@@ -80,10 +77,11 @@ class ParentLinks:
         """A known kind as the kernel numbers it."""
         return self._number[kind]
 
-    def reserve_rows(self, capacity: int) -> None:
-        """Make the arrays at least as long as the kernel's table."""
-        if self._index and self.kinds.shape[1] < capacity:
+    def arrays(self, capacity: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Kinds and counts, at least as long as the kernel's table."""
+        if self.kinds.shape[1] < capacity:
             self._resize(capacity)
+        return self.kinds, self.counts
 
     def add(self, parent: str, kind: str, row: int) -> None:
         """One link more. The kernel may have counted it already."""
@@ -108,6 +106,11 @@ class ParentLinks:
             if not held:
                 del self._held[index][row]
             self._show(index, row)
+
+    def remove_all(self, links: Iterable[LinkUse], row: int) -> None:
+        """Several links less."""
+        for parent, kind in links:
+            self.remove(parent, kind, row)
 
     def on(self, parent: str, row: int) -> list[str]:
         """The kinds of links on a row's parent, in the order in which they came."""

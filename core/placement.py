@@ -276,8 +276,8 @@ class PlacementIndex:
             refused = np.zeros(capacity, dtype=np.uint8)
             refused[[self._row[node_id] for node_id in masked if node_id in self._row]] = 1
         begin = fit.network_begin[:1] if has_addresses else fit.network_begin
-        self._links.reserve_rows(capacity)
         available = self._pools.available
+        links = (*fit.contested, *self._links.arrays(capacity)) if fit.contested is not None else ()
         return Ask(
             self._table.size,
             *demand.amounts,
@@ -290,11 +290,8 @@ class PlacementIndex:
             fit.pools,
             begin,
             np.full_like(available, _PLENTY) if demand.pins else available,
-            fit.link_parent,
-            fit.link_kind,
-            self._links.kinds,
-            self._links.counts,
             np.empty(len(begin), dtype=np.int32),
+            *links,
         )
 
     def _refusal(self, demand: Demand, row: int, *, has_addresses: bool) -> str:
@@ -328,7 +325,7 @@ class PlacementIndex:
     ) -> list[Placed]:
         """Make the holds of tasks whose room the kernel has taken already. Once for each task, so every step counts."""
         nodes, by_node, holds, pool_ids = self._columns.nodes, self._holds_by_node, self._holds, self._pools.ids
-        contested = self._links.contested
+        contested, links_in = self._links.contested, self._fit(demand).links
         seen: dict[tuple[int, ...], tuple[Placed, tuple[str, ...], tuple[LinkUse, ...]]] = {}
         placed = []
         for task_id, row, pool_rows in zip(task_ids, rows, pools, strict=False):
@@ -338,15 +335,17 @@ class PlacementIndex:
                 assert node is not None
                 where = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
                 plans = () if demand.pins else where.pool_ids
-                known = seen[key] = (where, plans, self._links_in(demand, pool_rows))
+                links = tuple(of_network[pool] for of_network, pool in zip(links_in, pool_rows, strict=True))
+                known = seen[key] = (where, plans, links)
             where, plans, links = known
-            hold = _Hold(demand, where.node_id, True, plans, where.pool_ids, links)
+            node_id, pooled = where.node_id, where.pool_ids
+            hold = _Hold(demand, node_id, True, plans, pooled, links)
             if contested:
                 self._links.add_all(links, row)
             holds[task_id] = hold
-            of_node = by_node.get(where.node_id)
+            of_node = by_node.get(node_id)
             if of_node is None:
-                of_node = by_node[where.node_id] = {}
+                of_node = by_node[node_id] = {}
             of_node[task_id] = hold
             placed.append(where)
         self._services.note(demand.service_id, rows)
@@ -355,11 +354,6 @@ class PlacementIndex:
         for where in placed if demand.host_ports else ():
             self.ports.take(where.node_id, demand.host_ports)
         return placed
-
-    def _links_in(self, demand: Demand, pool_rows: Sequence[int]) -> tuple[LinkUse, ...]:
-        """The links of a task that gets its addresses in these pools."""
-        pairs = zip(self._with_pools(demand), pool_rows, strict=True)
-        return tuple(self._networks[network_id].link_in(row) for network_id, row in pairs)
 
     def _keep(self, task_id: str, hold: _Hold) -> None:
         self._holds[task_id] = hold
@@ -371,8 +365,10 @@ class PlacementIndex:
         hold.counted = True
         self._table.hold(row, *demand.amounts)
         self._services.add(demand.service_id, row)
-        self.ports.take(hold.node_id, demand.host_ports)
-        self._links.add_all(hold.links, row)
+        if demand.host_ports:
+            self.ports.take(hold.node_id, demand.host_ports)
+        if self._links.contested:
+            self._links.add_all(hold.links, row)
 
     def _uncount(self, hold: _Hold, row: int) -> None:
         """Take a hold out of the table."""
@@ -380,9 +376,10 @@ class PlacementIndex:
         hold.counted = False
         self._table.give_back(row, *demand.amounts)
         self._services.remove(demand.service_id, row)
-        self.ports.give(hold.node_id, demand.host_ports)
-        for link in hold.links:
-            self._links.remove(*link, row)
+        if demand.host_ports:
+            self.ports.give(hold.node_id, demand.host_ports)
+        if self._links.contested:
+            self._links.remove_all(hold.links, row)
 
     def _settle(self, hold: _Hold) -> None:
         self._pools.settle(hold.plans)
