@@ -78,11 +78,14 @@ async def connect(netlink: Netlink, netns: str, grant: AddressGrant, interface: 
     parent = await find(netlink, grant.parent)
     if parent is None:
         raise refusal.of_parent(OSError(errno.ENODEV, ""), grant)
-    own = await _own_addresses(netlink, parent, grant)
-    host_side = await _ensure(netlink, parent)
-    (task_side,) = codec.read_links(await netlink.request(codec.get_link(name=interface), netns))
-    await make(netlink, _on_host(grant, own, host_side, task_side), _refused(host_side.name))
-    await make(netlink, _in_task(grant, own, host_side, task_side), _refused(interface), netns)
+    try:
+        own = await _own_addresses(netlink, parent, grant)
+        host_side = await _ensure(netlink, parent)
+        (task_side,) = codec.read_links(await netlink.request(codec.get_link(name=interface), netns))
+        await make(netlink, _on_host(grant, own, host_side, task_side), _refused(host_side.name))
+        await make(netlink, _in_task(grant, own, host_side, task_side), _refused(interface), netns)
+    except OSError as error:
+        raise refusal.unexpected(error, _WHAT, grant.parent) from error
 
 
 async def disconnect(netlink: Netlink, grant: AddressGrant) -> None:

@@ -9,7 +9,7 @@ import trio
 from beeyard.core.errors import NetlinkError
 from beeyard.core.model import Link
 from beeyard.core.states import TaskState
-from beeyard.netdrivers import codec, host_access, vlan
+from beeyard.netdrivers import attach, codec, host_access, vlan
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.fake_kernel import FakeKernel
 from beeyard.runtime.host import RequestRefused
@@ -167,8 +167,12 @@ class FailingKernel(FakeKernel):
     """A kernel that refuses the Nth request."""
 
     def __init__(self, *, fail_at: int) -> None:
-        super().__init__(kinds=KINDS)
+        super().__init__([Link(name="eth0", mtu=1500, up=True, addresses=("10.77.0.2/24",))], KINDS)
         self._left = fail_at
+
+    def fail_at(self, n: int) -> None:
+        """The Nth request from now on."""
+        self._left = n
 
     async def request(self, message: bytes, netns: str = "") -> list[bytes]:
         replies: list[bytes] = []
@@ -293,3 +297,21 @@ async def test_host_access_that_cannot_be_rejects_the_task(machine, autojump_clo
         assert "the host has no address on eth1 to which 10.77.0.65/24 could speak" in rejected[1].err
         await trio.sleep(SETTLE_S)
         assert (host_links_of(machine), machine.addresses_up(), machine.kernel.namespaces) == ([], [], ())
+
+
+@pytest.mark.parametrize("n", range(1, 13))
+async def test_whatever_fails_while_host_access_is_made_it_can_be_undone_or_tried_again(n):
+    """The Nth request to the kernel fails; there are twelve."""
+    for again in (True, False):
+        kernel = FailingKernel(fail_at=0)
+        netns, grant = kernel.create_netns(), a_grant()
+        await attach(kernel, netns, grant, "eth0")
+        kernel.fail_at(n)
+        with pytest.raises(NetlinkError, match="no buffer space"):
+            await host_access.connect(kernel, netns, grant, "eth0")
+        if again:
+            await host_access.connect(kernel, netns, grant, "eth0")
+            assert [destination for destination, *_ in kernel.ways_of("")] == ["10.77.0.64/32"]
+        await host_access.disconnect(kernel, grant)
+        await host_access.remove(kernel, "bee-eth0")
+        assert (len(kernel.links_of("")), kernel.ways_of(""), kernel.neighbours_of("")) == (2, [], [])
