@@ -94,17 +94,43 @@ class RealMachine:
         return os.path.realpath(self._path)
 
 
-@pytest.mark.parametrize("forked", [False, True], ids=["by the agent", "by who forks tasks"])
-async def test_real_hooks_keep_the_promises_of_the_port(tmp_path: pathlib.Path, marker: str, forked: bool) -> None:
+# Be what systemd starts for a connection: the launcher, with the connection as descriptor 3.
+LAUNCH = """
+import os, sys
+os.set_blocking(os.dup2(int(sys.argv[1]), 3), True)
+os.execve(sys.executable, [sys.executable, "-m", "beeyard", "launch"], {**os.environ, "LISTEN_FDS": "1"})
+"""
+
+
+async def launcher(path: str, *, task_status: trio.TaskStatus[None]) -> None:
+    """A socket as that of beeyard-launcher.socket, for one connection."""
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_SEQPACKET) as listener:
+        await listener.bind(path)
+        listener.listen()
+        task_status.started()
+        connection, _ = await listener.accept()
+    with connection:
+        fd = connection.fileno()
+        process = await trio.lowlevel.open_process([sys.executable, "-c", LAUNCH, str(fd)], pass_fds=(fd,))
+    await process.wait()
+
+
+@pytest.mark.parametrize("forks", ["the agent", "the zygote", "the launcher"])
+async def test_real_hooks_keep_the_promises_of_the_port(tmp_path: pathlib.Path, marker: str, forks: str) -> None:
+    """Whoever forks; under systemd it is the launcher, which is free of what restricts the agent."""
     (tmp_path / "hooks.d").mkdir(mode=0o755)
-    executor = ProcessExecutor(f"{tmp_path}/state", f"{tmp_path}/log")
-    spawn = executor.spawn_hook if forked else None
+    path = f"{tmp_path}/socket" if forks == "the launcher" else ""
+    executor = ProcessExecutor(f"{tmp_path}/state", f"{tmp_path}/log", launcher=path)
+    spawn = None if forks == "the agent" else executor.spawn_hook
     hooks = RealHooks(f"{tmp_path}/hooks.d", f"{tmp_path}/log", python_path=(), spawn=spawn)
-    try:
-        await check_hooks(RealMachine(tmp_path, marker, hooks))
-        assert bool(executor.zygote_pid) == forked
-    finally:
-        await executor.aclose()
+    async with trio.open_nursery() as nursery:
+        if path:
+            await nursery.start(launcher, path)
+        try:
+            await check_hooks(RealMachine(tmp_path, marker, hooks))
+            assert bool(executor.zygote_pid) == (forks == "the zygote")
+        finally:
+            await executor.aclose()
 
 
 async def test_a_call_whose_runner_is_killed_is_an_error(tmp_path: pathlib.Path, marker: str) -> None:
