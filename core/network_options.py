@@ -64,9 +64,12 @@ def has_host_access(options: Mapping[str, str]) -> bool:
 
 
 def vlan_of(parent: str) -> tuple[str, int] | None:
-    """("eth0", 100) for "eth0.100", the sub-interface of a VLAN; None for an interface of another name."""
+    """("eth0", 100) for "eth0.100", the sub-interface of a VLAN that agents make; None for an interface of another name.
+
+    A VLAN within a VLAN is used when it exists and not made, so "eth0.10.20" is an interface like any other.
+    """
     base, dot, number = parent.rpartition(".")
-    if not dot or not base or not (number.isascii() and number.isdigit()):
+    if not dot or not base or not (number.isascii() and number.isdigit()) or vlan_of(base) is not None:
         return None
     return base, int(number)
 
