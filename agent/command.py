@@ -14,6 +14,7 @@ from beeyard.agent.config import AgentConfig
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.agent.executors.process.logs import Keep
 from beeyard.agent.identity import parse_token
+from beeyard.agent.ports import PortStep
 from beeyard.core.errors import ClusterError, InvalidSpec
 from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
@@ -127,9 +128,19 @@ async def purge(config: AgentConfig) -> None:
             async with trio.open_nursery() as nursery:
                 for controller in await executor.recover():
                     nursery.start_soon(end, controller)
+            await _unpublish(config)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await executor.aclose()
+
+
+async def _unpublish(config: AgentConfig) -> None:
+    """Take away the published ports of tasks that are gone: the table and what was set for it outlive them."""
+    host = real.host()
+    try:
+        await PortStep(host.netlink, host.firewall, host.sockets, config.state_dir).settle()
+    except (ClusterError, OSError) as error:
+        log.error("published ports are left behind", reason=str(error))
 
 
 JOIN = Command(

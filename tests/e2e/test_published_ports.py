@@ -251,3 +251,14 @@ def test_a_port_that_something_else_has_is_not_given_away(cluster: YardCluster, 
             process.wait()
     eventually(lambda: docker.running("late"), within_s=90, every_s=1)
     docker("service", "rm", "late")
+
+
+def test_a_purge_takes_published_ports_away(cluster: YardCluster, docker: Docker) -> None:
+    create(docker, "left", "--constraint", f"node.hostname=={cluster.name}2", "--publish", "mode=host,target=8000")
+    cluster.kill("agent2", signal.SIGKILL)
+    assert port_links(cluster, 2) != []
+    state_dir = str(cluster.state / "agent2")
+    command = [*Lan.enter(cluster.lan.host(2)), sys.executable, "-m", "beeyard", "join", "--purge"]
+    subprocess.run([*command, "--state-dir", state_dir], check=True, capture_output=True)
+    assert (rules(cluster, 2), setting(cluster, 2, "ipv4/conf/eth0/forwarding")) == ("", "0")
+    eventually(lambda: port_links(cluster, 2) == [], within_s=10)
