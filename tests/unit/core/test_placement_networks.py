@@ -169,3 +169,56 @@ def test_index_that_grew_decides_as_one_that_was_built_at_once() -> None:
     assert decision == built.place(demand, ids("b", 150))
     assert (len(decision.placed), decision.unplaced) == (19 * 7 - 2, 19)
     assert decision.reasons[0] == ("constraint", "", 15)
+
+
+def test_pools_of_a_placed_task_begin_with_the_chosen_one_and_keep_to_its_parent() -> None:
+    """Another pool on the same parent may stand in for it; one on another parent would make another link."""
+    index = PlacementIndex()
+    index.set_node(a_node("n1", links=[a_link("eth0"), a_link("eth1")]))
+    index.set_network("net1", "macvlan", [
+        PoolColumn("p1", "a", "eth0", "", 0), PoolColumn("p2", "b", "eth1", "", 5), PoolColumn("p3", "c", "eth0", "", 5),
+        PoolColumn("p4", "d", "eth1", "", 5),
+    ])  # fmt: skip
+    assert index.place(LAN, ["t1"]).placed == [Placed("n1", ("p2",))]
+    assert index.pools_for("t1", "net1", "n1") == ["p2", "p4"]
+    assert index.pools_for("t9", "net1", "n1") == index.pool_for("net1", "n1") == ["p1", "p2", "p3", "p4"]
+    assert index.pools_for("t1", "gone", "n1") == []
+
+
+def test_passthru_takes_each_parent_once_within_one_group() -> None:
+    index = PlacementIndex()
+    for node_id in ("n1", "n2"):
+        index.set_node(a_node(node_id, links=[a_link("eth0"), a_link("eth1")]))
+    kind = "macvlan in mode passthru"
+    pools = [PoolColumn(f"p{n}", f"on-{n}", f"eth{n}", "", 100, kind) for n in (0, 1)]
+    index.set_network("net1", "macvlan", pools)
+    decision = index.place(LAN, ids("t", 6))
+    assert sorted((p.node_id, p.pool_ids) for p in decision.placed) == [
+        (node_id, (pool,)) for node_id in ("n1", "n2") for pool in ("p0", "p1")
+    ]
+    assert decision.explanation == (
+        f"no suitable node (parent interface eth0 for network net1 is used by {kind} on 2 nodes)"
+    )
+    index.drop("t0")
+    assert index.place(LAN, ["t9"]).placed == [decision.placed[0]]
+
+
+def test_parent_that_becomes_contested_counts_what_is_there_already() -> None:
+    """As long as one kind is known nobody counts; the first network of another kind finds the links all the same."""
+    index = an_index("n1")
+    index.set_node(a_node("n1", link_kinds=("macvlan", "ipvlan")))
+    index.set_network("net1", "macvlan", [PoolColumn("p1", "lan", "eth0", "", 5)])
+    index.place(LAN, ["t1"])
+    index.hold("t2", Demand("old"), "n1", links=[("eth0", "macvlan")])
+    index.set_network("net2", "ipvlan", [PoolColumn("p2", "ip", "eth0", "", 5, "ipvlan in mode l2")])
+    other = Demand("other", network_ids=("net2",))
+    sentence = "parent interface eth0 for network net2 is used by macvlan on 1 node"
+    for task_id in ("t1", "t2"):
+        assert index.feasible(other, "n1") == sentence
+        index.drop(task_id)
+    assert index.feasible(other, "n1") == ""
+    assert index.place(other, ["t3"]).placed
+    assert index.feasible(LAN, "n1") == "parent interface eth0 for network net1 is used by ipvlan on 1 node"
+    index.remove_node("n1")
+    index.set_node(a_node("n1", link_kinds=("macvlan", "ipvlan")))
+    assert index.feasible(LAN, "n1") == "parent interface eth0 for network net1 is used by ipvlan on 1 node"
