@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from beeyard.agent.executors.process.executor import ProcessExecutor
+from beeyard.agent.executors.process.executor import PRUNE_EVERY, ProcessExecutor
+from beeyard.agent.executors.process.logs import Keep
 from beeyard.core.errors import NodeHookError
 from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX
 from beeyard.runtime.real_hooks import LOG_BYTES_MAX, RealHooks
@@ -263,6 +264,20 @@ async def test_output_is_bounded(hooks: RealHooks, tmp_path: pathlib.Path) -> No
     kept = sorted((tmp_path / "log").iterdir())
     assert [path.name for path in kept] == [f"{TASK}.hooks.log", f"{TASK}.hooks.log.1"]
     assert all(path.stat().st_size <= LOG_BYTES_MAX for path in kept)
+
+
+async def test_logs_of_refused_tasks_are_looked_after(tmp_path: pathlib.Path) -> None:
+    """Nothing else of such a task is ever removed, and a node may refuse for days."""
+    (tmp_path / "hooks.d").mkdir(mode=0o755)
+    write(tmp_path, "10-a", "exit 1")
+    executor = ProcessExecutor(f"{tmp_path}/state", f"{tmp_path}/log", keep=Keep(n_tasks=2))
+    hooks = RealHooks(f"{tmp_path}/hooks.d", f"{tmp_path}/log", python_path=(), spawn=executor.spawn_hook)
+    try:
+        for number in range(2 * PRUNE_EVERY + 1):
+            await hooks.run("10-a", "prepare", f"t{number:024}", b"", timeout_s=30)
+            assert len(os.listdir(f"{tmp_path}/log")) <= 2 + PRUNE_EVERY
+    finally:
+        await executor.aclose()
 
 
 async def test_a_hook_that_cannot_be_run_says_why(hooks: RealHooks, tmp_path: pathlib.Path) -> None:

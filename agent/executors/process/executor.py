@@ -27,7 +27,7 @@ from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller
 HOST_IMAGE = "host"
 # 10 MiB, kept once over: enough to see why a task failed, and small beside any disk.
 LOG_BYTES_MAX = 10 << 20
-# Logs are looked after when so many tasks were removed: a fork and a look at a thousand files, 10 ms, shared by 16 tasks.
+# Logs are looked after when so many tasks were removed or hooks called: a fork and a look at a thousand files, 10 ms for 16.
 PRUNE_EVERY = 16
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class ProcessExecutor:
         self._hidden = tuple(os.path.realpath(path) for path in hidden)
         self._log_bytes_max = log_bytes_max
         self._keep = keep
-        self._n_removed = 0  # since the logs were last looked after
+        self._n_left = 0  # logs, since they were last looked after
         self._zygote = Zygote(self.places, launcher)
         self._controllers: weakref.WeakSet[ProcessController] = weakref.WeakSet()
 
@@ -95,7 +95,7 @@ class ProcessExecutor:
         found = await self._zygote.ask("sweep", places=self.places, spared=mine)
         known: list[ProcessController] = []
         for task_id in sorted([*found["live"], *found["ended"]]):  # type: ignore[misc]
-            known.append(ProcessController(self._zygote, self._order(self._stored(task_id)), self._task_removed))
+            known.append(ProcessController(self._zygote, self._order(self._stored(task_id)), self._log_is_left))
             await trio.lowlevel.checkpoint()
         self._controllers.update(known)
         async with trio.open_nursery() as nursery:
@@ -106,7 +106,7 @@ class ProcessExecutor:
 
     async def create(self, task: AssignedTask, additions: Additions = NO_ADDITIONS) -> Controller:
         await trio.lowlevel.checkpoint()
-        controller = ProcessController(self._zygote, self._order(task, additions), self._task_removed)
+        controller = ProcessController(self._zygote, self._order(task, additions), self._log_is_left)
         self._controllers.add(controller)
         return controller
 
@@ -118,16 +118,18 @@ class ProcessExecutor:
         Raises:
             ExecutorError: there is nobody to do it.
         """
+        await self._log_is_left()  # also by a task that a hook refuses, of which nothing is ever removed
         await self._zygote.hand("hook", *fds, argv=list(argv), env=dict(environment))
         return trio.lowlevel.checkpoint  # whoever forked it reaps it
 
-    async def _task_removed(self) -> None:
-        self._n_removed += 1
-        if self._n_removed >= PRUNE_EVERY:
+    async def _log_is_left(self) -> None:
+        """Look after the logs, now and then."""
+        self._n_left += 1
+        if self._n_left >= PRUNE_EVERY:
             await self._prune()
 
     async def _prune(self) -> None:
-        self._n_removed = 0
+        self._n_left = 0
         try:
             await self._zygote.ask("prune", places=self.places, keep=self._keep)
         except ExecutorError as error:

@@ -59,6 +59,17 @@ def test_a_log_that_was_turned_over_goes_with_its_successor(places: Places) -> N
     assert kept(places) == []
 
 
+def test_what_node_hooks_said_goes_with_the_output_of_their_task(places: Places) -> None:
+    """One task's too; one that a hook refused has no other log."""
+    write(places, f"{task_id(1)}.log", age_s=5)
+    write(places, f"{task_id(1)}.hooks.log", age_s=4)
+    write(places, f"{task_id(2)}.hooks.log", age_s=3)
+    write(places, f"{task_id(3)}.hooks.log", age_s=2)
+    write(places, f"{task_id(3)}.hooks.log.1", age_s=9)
+    prune(places, Keep(n_tasks=2))
+    assert kept(places) == [f"{task_id(2)}.hooks.log", f"{task_id(3)}.hooks.log", f"{task_id(3)}.hooks.log.1"]
+
+
 def test_a_task_that_is_here_keeps_its_log_whatever_its_age(places: Places) -> None:
     os.makedirs(places.shim_dir(task_id(1)))
     write(places, f"{task_id(1)}.log", age_s=1000)
