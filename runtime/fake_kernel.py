@@ -161,9 +161,14 @@ class FakeKernel:
         self._links.delete(self._own(name))
 
     def reboot(self) -> None:
-        """Lose what a power cut loses: every namespace with its links."""
+        """Lose what a power cut loses: namespaces with their links, the host's routes, and links made by request."""
         for path in [path for path in self._links.namespaces if path]:
             self.drop_netns(path)
+        for name in [link.name for link in self._host.links.values() if link.kind]:
+            if (link := self._host.by_name(name)) is not None:  # it may have gone with its parent
+                self._links.delete(link)
+        self._host.way.routes.clear()
+        self._host.way.neighbours.clear()
 
     # --- inspection ---
 

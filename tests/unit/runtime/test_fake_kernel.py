@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 
 import pytest
 
 from beeyard.core.model import Link
-from beeyard.netdrivers import attach, codec, detach
+from beeyard.netdrivers import attach, codec, codec_route, detach
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime import silence
 from beeyard.runtime.fake_kernel import FakeKernel, LiveAddress
@@ -70,6 +71,18 @@ async def test_reboot_loses_every_task():
     with pytest.raises(FileNotFoundError):
         await kernel.request(codec.dump_links(), netns)
     assert kernel.create_netns() != netns
+
+
+async def test_reboot_loses_what_was_made_on_the_host_itself():
+    kernel = FakeKernel(kinds=("macvlan", "vlan"))
+    for name in ("eth0.10", "eth0.11"):
+        await kernel.request(codec.create_vlan(name=name, parent=2, vlan_id=int(name[-2:]), group=0))
+    route = codec_route.set_route(ipaddress.ip_network("10.9.0.10/32"), index=2, protocol=191)
+    await kernel.request(route + codec_route.set_neighbour(2, ipaddress.ip_address("10.9.0.10"), "02:00:00:00:00:0a"))
+    assert (len(kernel.links_of("")), len(kernel.ways_of("")), len(kernel.neighbours_of(""))) == (4, 1, 1)
+    kernel.reboot()
+    assert [link.name for link in kernel.links_of("")] == ["lo", "eth0"]
+    assert (kernel.ways_of(""), kernel.neighbours_of("")) == ([], [])
 
 
 async def test_remove_link_takes_what_sits_on_it_along():
