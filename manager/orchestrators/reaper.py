@@ -82,13 +82,18 @@ class Reaper:
             await self._store.commit_patiently(lambda tx, batch=batch: _delete(tx, batch))  # type: ignore[misc]
 
     def _superfluous(self, tasks: Sequence[Task]) -> list[Task]:
-        """Tasks of one slot that may go, oldest first."""
+        """Tasks of one slot that may go."""
         ordered = sorted(tasks, key=lambda task: (task.created_at_s, task.id))
         gone = [task for task in ordered if task.desired_state == TaskState.REMOVE and is_over(task)]
         kept = [task for task in ordered if task.desired_state != TaskState.REMOVE]
         limit = self._history_limit(kept)
-        history = [task for task in kept if is_over(task)]
-        return gone if limit < 0 else gone + history[: max(0, len(kept) - limit)]
+        if limit < 0:
+            return gone
+        # Those whose address a stranger has are no attempts: they may not push out the ones that are.
+        for some in ([t for t in kept if not t.status.conflicts], [t for t in kept if t.status.conflicts]):
+            history = [task for task in some if is_over(task)]
+            gone += history[: max(0, len(some) - limit)]
+        return gone
 
     def _history_limit(self, kept: Sequence[Task]) -> int:
         """Tasks that a slot keeps; negative: all.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import trio
 from trio.testing import MockClock
 
 from beeyard.core.desire import TAKEN_MAX
 from beeyard.manager.config import ManagerConfig
+from beeyard.runtime.fake_executor import Behaviour
+from beeyard.runtime.sim_parts import FakeParts
 from tests.support.small_cluster import MANAGER, SmallCluster, a_small_cluster, addresses
 
 MAC = "02:00:00:00:00:99"
@@ -90,6 +94,21 @@ async def test_somebody_who_answers_for_everything_does_not_have_the_pool_tried_
         assert TAKEN_MAX < n_tried < TAKEN_MAX + 9
         strangers(cluster)
         await cluster.running(1)
+
+
+async def test_strangers_neither_use_up_attempts_nor_give_more_of_them(autojump_clock: MockClock) -> None:
+    """One attempt is allowed: two tasks run and fail, however many are refused before and between, and that is all."""
+    parts = functools.partial(FakeParts, script=lambda task: Behaviour(run_s=0.5, exit_code=1))
+    async with a_small_cluster(config=CONFIG, parts=parts) as cluster:
+        await cluster.network("10.77.0.0/24")
+        strangers(cluster, *(f"10.77.0.{number}" for number in (1, 2, 3, 5, 6, 7)))
+        await cluster.service(RestartPolicy={"Condition": "any", "MaxAttempts": 1, "Delay": 10**9})
+        await trio.sleep(60)
+        tasks = await cluster.running(0)
+        failed = [addresses(task) for task in tasks if task["Status"]["State"] == "failed"]
+        assert failed == [["10.77.0.4"], ["10.77.0.8"]]
+        # What was refused has a history of its own, of the same length.
+        assert [task["Status"]["State"] for task in tasks].count("rejected") == 2
 
 
 async def test_a_pinned_address_that_is_taken_is_waited_for(autojump_clock: MockClock) -> None:

@@ -1,12 +1,14 @@
 """What agents report, on its way to the store."""
 
+import msgspec
 import trio
 
-from beeyard.core.model import Task, TaskStatus
+from beeyard.core.model import AddressConflict, Task, TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.core.wire import StatusAck, StatusReport, TaskReport
 from tests.support.builders import a_service, a_task
 from tests.support.dispatch_world import Agent, DispatchWorld, a_dispatch_world
+from tests.support.grants import a_grant
 from tests.support.memory_database import MemoryDatabase
 
 S = TaskState
@@ -162,3 +164,31 @@ async def test_text_of_a_status_is_bounded(autojump_clock: object) -> None:
         await agent.say(StatusReport(number=1, reports=(TaskReport(task_id="yard2-t1", status=status),)))
         await agent.hear(StatusAck)
         assert len(world.task("yard2-t1").status.err) == 4096
+
+
+async def test_conflicts_are_stored_only_of_the_tasks_own_addresses(autojump_clock: object) -> None:
+    """An agent cannot have addresses put aside that its task never had, nor say anything of a task that runs."""
+    async with a_dispatch_world() as world:
+        peer = await world.join()
+        tasks = [
+            msgspec.structs.replace(
+                a_task(f"t{n}", slot=n, state=S.ASSIGNED, node_id=peer.node_id), grants=(a_grant(f"10.9.0.{n}/24"),)
+            )
+            for n in (1, 2)
+        ]
+        await world.put(a_service(), *tasks)
+        agent = await world.session(peer)
+        own = AddressConflict(address="10.9.0.1", mac="02:00:00:00:00:99")
+        said = (
+            own,
+            own,
+            AddressConflict(address="10.9.0.2", mac=own.mac),
+            AddressConflict(address="10.9.0.1", mac="x" * 99),
+        )
+        reports = [
+            TaskReport(task_id=task_id, status=TaskStatus(state=state, conflicts=said, at_s=1.0))
+            for task_id, state in (("t1", S.REJECTED), ("t2", S.RUNNING))
+        ]
+        await agent.say(StatusReport(number=1, reports=tuple(reports)))
+        await agent.hear(StatusAck)
+        assert [world.task(task_id).status.conflicts for task_id in ("t1", "t2")] == [(own,), ()]
