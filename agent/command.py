@@ -39,6 +39,9 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
         path: str = getattr(config, name)
         if path and not path.startswith("/"):
             raise settings.fault(name, f"{path!r} is not right: it must be an absolute path")
+    if config.launcher and os.path.dirname(os.path.dirname(config.launcher)) == "/":
+        reason = "it must be in a directory of its own, such as /run/NAME/socket: tasks find that directory empty"
+        raise settings.fault("launcher", f"{config.launcher!r} is not right: {reason}")
     for address in config.managers:
         _check_manager(settings, address)
     token = config.join_token or _token_in_file(settings)
@@ -93,7 +96,7 @@ def _executor(config: AgentConfig) -> ProcessExecutor:
         cgroup_root=config.cgroup_root
         or (TASKS_CGROUP if os.path.exists(f"{TASKS_CGROUP}/cgroup.controllers") else ""),
         launcher=config.launcher,
-        hidden=("/run/beeyard", config.state_dir),
+        hidden=("/run/beeyard", *([os.path.dirname(config.launcher)] if config.launcher else []), config.state_dir),
         keep=Keep(config.logs_kept, config.log_mib_kept << 20),
     )
 

@@ -38,7 +38,7 @@ STOP_TRIES = 3
 # 1 s: long enough for what is busy to be free again, short beside the deadline of a call.
 STOP_PAUSE_S = 1.0
 # Where a node keeps what is Beeyard's, besides the agent's own state directory.
-OWN_DIRS = ("/etc/beeyard", "/run/beeyard", "/var/lib/beeyard")
+OWN_DIRS = ("/etc/beeyard", "/run/beeyard", "/run/beeyard-launcher", "/var/lib/beeyard")
 
 log = structlog.get_logger(__name__)
 

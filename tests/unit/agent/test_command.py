@@ -45,6 +45,11 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             ("m1:2377", "--join-token-file", "/nowhere/token"),
             "--join-token-file: cannot read /nowhere/token: no such file or directory",
         ),
+        (
+            ("m1:2377", "--launcher", "/run/socket"),
+            "--launcher: '/run/socket' is not right: it must be in a directory of its own, such as /run/NAME/socket: "
+            "tasks find that directory empty",
+        ),
         (("m1:2377", "--log-dir", "log"), "--log-dir: 'log' is not right: it must be an absolute path"),
         (
             ("m1:2377", "--logs-kept=-1"),
