@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -36,6 +37,17 @@ PATIENCE = 3
 log = structlog.get_logger(__name__)
 
 
+class _Tries(NamedTuple):
+    """Of giving a pool back."""
+
+    n: int
+    due_s: float
+    since_s: float
+
+
+_FIRST = _Tries(0, -math.inf, math.inf)
+
+
 class Pools:
     """See the module."""
 
@@ -46,7 +58,7 @@ class Pools:
         self._deadline_s = deadline_s
         self._making: dict[str, None] = {}  # networks that are being created
         self._left: dict[str, PoolRequest] = {}  # what creations that failed have left, by network
-        self._tries: dict[str, tuple[int, float, float]] = {}  # by pool: how often, next when, since when
+        self._tries: dict[str, _Tries] = {}  # by pool
         self._wakeups: Wakeups | None = None
 
     async def create(self, network: Network) -> Network:
@@ -135,20 +147,23 @@ class Pools:
         for network_id in list(self._left):
             await self._settle(network_id, self._left.pop(network_id))
         busy = {lease.pool_id for lease in self._store.address_leases.values()}
-        for lease in list(self._store.pool_leases.values()):
-            if lease.id in self._store.networks or lease.id in self._making or lease.id in busy:
-                continue
-            n_tries, due_s, since_s = self._tries.get(lease.id, (0, -math.inf, trio.current_time()))
-            if due_s > trio.current_time():
-                continue
-            self._tries.pop(lease.id, None)
-            try:
-                await self._release(lease, believed=since_s + BELIEVED_AFTER_S < trio.current_time())
-            except PluginFault as fault:
-                log.info("pool not given back yet", network=lease.network_name, reason=str(fault))
-                pause_s = min(PAUSE_S * 2 ** min(n_tries, 10), PAUSE_S_MAX)
-                self._tries[lease.id] = (n_tries + 1, trio.current_time() + pause_s, since_s)
-        return min((due_s for _, due_s, _ in self._tries.values()), default=math.inf)
+        async with trio.open_nursery() as nursery:
+            for lease in list(self._store.pool_leases.values()):
+                used = lease.id in self._store.networks or lease.id in self._making or lease.id in busy
+                if not used and self._tries.get(lease.id, _FIRST).due_s <= trio.current_time():
+                    # Beside each other: one plugin that hangs holds up no other's.
+                    nursery.start_soon(self._try_release, lease)
+        return min((tries.due_s for tries in self._tries.values()), default=math.inf)
+
+    async def _try_release(self, lease: PoolLease) -> None:
+        now_s = trio.current_time()
+        tries = self._tries.pop(lease.id, _Tries(0, now_s, now_s))
+        try:
+            await self._release(lease, believed=tries.since_s + BELIEVED_AFTER_S < now_s)
+        except PluginFault as fault:
+            log.info("pool not given back yet", network=lease.network_name, reason=str(fault))
+            pause_s = min(PAUSE_S * 2 ** min(tries.n, 10), PAUSE_S_MAX)
+            self._tries[lease.id] = _Tries(tries.n + 1, trio.current_time() + pause_s, tries.since_s)
 
     async def _settle(self, network_id: str, request: PoolRequest) -> None:
         """Store what a creation that failed has left."""

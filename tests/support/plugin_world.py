@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+import trio.testing
 
 from beeyard.core.model import Network
 from beeyard.runtime.sim import SimHost, SimWorld
