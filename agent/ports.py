@@ -70,12 +70,12 @@ class PortStep(Step):
         self.table = f"beeyard-{self._instance}"
         self.listeners = Listeners(sockets, self.held)
         self._held: dict[str, tuple[HostPort, ...]] = {}  # by task id
-        self._found: dict[str, AssignedTask] = {}  # those of an earlier life, until `_load`
+        self._found: dict[str, AssignedTask] = {}  # those of an earlier life, until `_catch_up`
         self._wanted: dict[str, tuple[Forward, ...]] = {}  # by task id
         self._unknown: tuple[Forward, ...] = ()  # in the table, of nobody known yet
         self._applied: tuple[Forward, ...] | None = None  # None: not known
         self._loaded = False
-        self._loading = trio.Lock()
+        self._catching_up = trio.Lock()
         self._applying = trio.Lock()
 
     def held(self) -> set[HostPort]:
@@ -107,7 +107,7 @@ class PortStep(Step):
         ports = list(mapped_ports(task))
         if not ports or binds_itself(task):
             return
-        await self._load()
+        await self._catch_up()
         udp = any(port.protocol == "udp" for port in ports)
         link = await port_link.attach(self._netlink, controller.netns, self._instance, task.id, answers_unbound=udp)
         if udp:
@@ -121,14 +121,14 @@ class PortStep(Step):
         if task_id not in self._held:
             return
         if task_id in self._found:
-            await self._load()
+            await self._catch_up()
         self._wanted.pop(task_id, None)
         await self._apply()
         del self._held[task_id]
 
     async def settle(self) -> None:
         """See `Step.settle`."""
-        await self._load()
+        await self._catch_up()
         self._unknown = ()
         await self._apply()
         for link in await port_link.present(self._netlink, self._instance):
@@ -150,29 +150,33 @@ class PortStep(Step):
             except (HostError, OSError) as error:
                 log.warning("the published ports of this node are not as they should be", reason=str(error))
 
-    async def _load(self) -> None:
-        """Once in the agent's life: what is there already."""
-        async with self._loading:
-            if self._loaded:
-                return
-            links = await port_link.present(self._netlink, self._instance)
-            try:
-                present = await self._firewall.forwards(self.table)
-            except FirewallError:
-                if links:
-                    raise
-                present = []  # without nftables nothing was ever published here
-            self._applied = tuple(present)
-            for task in self._found.values():
-                candidates = [tuple(_forwards(mapped_ports(task), link)) for link in links if link.task_id == task.id]
-                # A link of an attempt before may still be on its way out: the one that the table names is in use.
-                named = [forwards for forwards in candidates if any(forward in present for forward in forwards)]
-                if found := (named or candidates)[-1:]:
-                    self._wanted[task.id] = found[0]
-            self._found.clear()
-            known = {forward for forwards in self._wanted.values() for forward in forwards}
-            self._unknown = tuple(forward for forward in present if forward not in known)
-            self._loaded = True
+    async def _catch_up(self) -> None:
+        """Know what is there already: the table, once in the agent's life, and the links of tasks that were found since."""
+        async with self._catching_up:
+            if not self._loaded:
+                self._unknown = self._applied = tuple(await self._read_table())
+                self._loaded = True
+            if self._found:
+                links = await port_link.present(self._netlink, self._instance)
+                found, self._found = self._found, {}
+                for task in found.values():
+                    self._adopt(task, [link for link in links if link.task_id == task.id])
+
+    async def _read_table(self) -> list[Forward]:
+        try:
+            return await self._firewall.forwards(self.table)
+        except FirewallError:
+            if await port_link.present(self._netlink, self._instance):
+                raise
+            return []  # without nftables nothing was ever published here
+
+    def _adopt(self, task: AssignedTask, links: Iterable[PortLink]) -> None:
+        candidates = [tuple(_forwards(mapped_ports(task), link)) for link in links]
+        # A link of an attempt before may still be on its way out: the one that the table names is in use.
+        named = [forwards for forwards in candidates if any(forward in self._unknown for forward in forwards)]
+        if found := (named or candidates)[-1:]:
+            self._wanted[task.id] = found[0]
+            self._unknown = tuple(forward for forward in self._unknown if forward not in found[0])
 
     async def _apply(self) -> None:
         """Make the table say what it should; who waits here while another does it may find it done."""

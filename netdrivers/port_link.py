@@ -187,8 +187,9 @@ async def _connect(
     ]
     if unbound:
         theirs.append(codec_port.default_route(there.index, host, table=MAIN_TABLE, metric=LAST_METRIC))
-    await netlink.request(b"".join(ours))
+    # The host's end last: whether it has an address of a family says after a restart whether the pair does.
     await netlink.request(b"".join(theirs), netns)
+    await netlink.request(b"".join(ours))
 
 
 def _ends(number: int) -> tuple[End, End]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import zlib
 
 import msgspec
 import pytest
@@ -12,9 +13,10 @@ from beeyard.core.grant import MappedPort
 from beeyard.core.model import HostPort
 from beeyard.core.states import TaskState
 from beeyard.core.wire import DescriptionChanged
+from beeyard.netdrivers import port_link
 from beeyard.runtime.fake_executor import Behaviour
 from beeyard.runtime.host import Forward
-from tests.support.agent_machine import Machine
+from tests.support.agent_machine import STATE_DIR, Machine
 from tests.support.agent_tasks import an_assigned
 
 ADDRESS = "10.77.0.64/24"
@@ -153,9 +155,11 @@ async def test_a_killed_agent_finds_its_ports_again_and_takes_away_those_of_nobo
     before = machine.firewall.leads()
     assert leads(machine) == [("tcp", 8080, 80), ("udp", 5353, 53)]
     machine.tasks.by_id["t2"].drop()
-    for path in await machine.files().list("/var/lib/beeyard/tasks"):
-        if "t2" in path:
-            await machine.files().remove(f"/var/lib/beeyard/tasks/{path}")
+    await machine.lose_record("t2")
+    netns = machine.kernel.create_netns()  # of a container that somebody keeps, say
+    instance = f"{zlib.crc32(STATE_DIR.encode()):08x}"
+    ghost = await port_link.attach(machine.kernel, netns, instance, "ghost", answers_unbound=False)
+    assert ghost.host_interface in port_links(machine)
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
         await trio.sleep(5)
@@ -164,19 +168,26 @@ async def test_a_killed_agent_finds_its_ports_again_and_takes_away_those_of_nobo
         await manager.until_state("t1", TaskState.RUNNING)
         await trio.sleep(1)
         assert leads(machine) == [("tcp", 8080, 80)]
+        assert len(port_links(machine)) == 1
         await manager.assign(an_assigned("t1", ports=[WEB], desired=TaskState.SHUTDOWN))
         await manager.until_state("t1", TaskState.SHUTDOWN)
         assert machine.firewall.tables == {}
     assert port_links(machine) == []
 
 
-async def test_a_new_task_before_everybody_is_known_harms_no_port_of_an_earlier_life(machine, autojump_clock):
-    """The manager's first set comes in parts of a session that breaks: what was found runs on meanwhile."""
-    await bring_up(machine, an_assigned("t1", ports=[WEB]))
+async def test_a_task_without_a_record_keeps_its_port_whoever_is_published_first(machine, autojump_clock):
+    """Its record is lost, so it is known from the manager's first set alone; another task has read the table by then."""
+    ended, kept = an_assigned("t0", slot=9, ports=[MappedPort(published=1, target=1)]), an_assigned("t1", ports=[WEB])
+    await bring_up(machine, ended, kept)
+    await machine.lose_record("t1")
+    machine.tasks.by_id["t0"].finish(0)
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
-        await manager.welcome(nursery, [an_assigned("t1", ports=[WEB]), an_assigned("t2", slot=2, ports=[DNS])])
+        await trio.sleep(5)
+        assert leads(machine) == [("tcp", 8080, 80)], "the end of the other one was seen to"
+        await manager.welcome(nursery, [kept, an_assigned("t2", slot=2, ports=[DNS])])
         await manager.until_state("t2", TaskState.RUNNING)
+        await trio.sleep(5)
         assert leads(machine) == [("tcp", 8080, 80), ("udp", 5353, 53)]
 
 

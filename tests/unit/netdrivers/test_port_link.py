@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 
+import pytest
+
 from beeyard.core.model import Link
-from beeyard.netdrivers.port_link import N_LINKS, PortLink, attach
+from beeyard.netdrivers.port_link import N_LINKS, PortLink, attach, present
 from beeyard.runtime.fake_firewall import FakeFirewall
 from beeyard.runtime.fake_kernel import FakeKernel
 from tests.support.port_conformance import check_firewall, check_port_links
@@ -44,3 +46,13 @@ async def test_a_number_whose_address_the_host_has_itself_is_left_out() -> None:
     assert other.number == (number + 1) % N_LINKS
     # And it carries what the host's links carry.
     assert {link.mtu for link in kernel.links_of(netns) if link.name == "port0"} == {9000}
+
+
+@pytest.mark.parametrize("where", ["host", "task"])
+async def test_without_ipv6_on_either_side_a_pair_has_none_also_after_a_restart(where: str) -> None:
+    kernel = FakeKernel()
+    netns = kernel.create_netns()
+    async with kernel.netns_fd("" if where == "host" else netns, settings={"ipv6/conf/default/disable_ipv6": "1"}):
+        link = await attach(kernel, netns, "aa", "t1", answers_unbound=True)
+    assert [ipaddress.ip_address(address).version for address in link.addresses] == [4]
+    assert await present(kernel, "aa") == [link]
