@@ -136,13 +136,13 @@ def show_network_in_full(
     shown["Containers"] = {task.id: _show_container(task, grant) for task, grant in held}
     states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
     known = {pool.pool_id: pool for pool in pools}
-    for _, grant in held:
+    for task, grant in held:
         pool = known.get(grant.pool_id)
         if pool is None:
             # Removed while tasks have addresses of it: they keep them to their end.
             gone = states.setdefault(grant.pool_name, {"Removed": True, "Used": 0})
             gone["Used"] += 1
-        elif not _in_range(pool, grant):
+        elif not task.pins and not _in_range(pool, grant):
             states[pool.name]["Outside"] = states[pool.name].get("Outside", 0) + 1
     if states:
         shown["Status"] = {"IPAM": {"Pools": states}}
@@ -150,7 +150,7 @@ def show_network_in_full(
 
 
 def _in_range(pool: ResolvedPool, grant: AddressGrant) -> bool:
-    """Whether a grant's addresses are such as the pool gives now, pinned ones not asked."""
+    """Whether a grant's addresses are such as the pool gives now."""
     spans = [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam]
     return not spans or all(
         any(ipaddress.ip_interface(address).ip in span for span in spans) for address in grant.addresses

@@ -104,18 +104,23 @@ def _warning(tx: Transaction, network: Network, changed: Network) -> str:
     gateways = {config.gateway for config in changed.ipam if config.gateway}
     ranges = [ipaddress.ip_network(config.ip_range or config.subnet) for config in changed.ipam]
     old = outside = 0
-    for _, grant in granted(tx):
+    for task, grant in granted(tx):
         if grant.pool_id != network.id:
             continue
         addresses = [ipaddress.ip_interface(address) for address in grant.addresses]
         old += {a.network.prefixlen for a in addresses} - lengths != set() or set(grant.gateways) != gateways
-        outside += any(not any(a.ip in span for span in ranges) for a in addresses)
+        # A pinned address need not be in the range, and stays its slot's.
+        outside += not task.pins and any(not any(a.ip in span for span in ranges) for a in addresses)
     parts = []
     if outside:
-        parts.append(f"{outside} tasks keep addresses outside of the new range until they end")
+        parts.append(f"{_tasks_keep(outside)} addresses outside of the new range to the end")
     if old:
-        parts.append(f"{old} tasks keep the former prefix length or gateway until they are replaced")
+        parts.append(f"{_tasks_keep(old)} the former prefix length or gateway to the end")
     return "; ".join(parts)
+
+
+def _tasks_keep(n_tasks: int) -> str:
+    return "1 task keeps" if n_tasks == 1 else f"{n_tasks} tasks keep"
 
 
 __all__ = ["NetworkChange", "update_network"]

@@ -187,8 +187,8 @@ async def test_a_pool_is_changed_in_place() -> None:
         body = an_ipam_body("10.77.0.96/27", AuxiliaryAddresses={"nas": "10.77.0.100"})
         assert await change(api, "lan-r1", body) == (
             200,
-            "1 tasks keep addresses outside of the new range until they end; "
-            "1 tasks keep the former prefix length or gateway until they are replaced",
+            "1 task keeps addresses outside of the new range to the end; "
+            "1 task keeps the former prefix length or gateway to the end",
         )
         shown = await api.get("/networks/lan-r1")
         assert shown["IPAM"]["Config"] == body["IPAM"]["Config"]
@@ -202,7 +202,7 @@ async def test_a_pool_is_changed_in_place() -> None:
         assert (await api.get("/networks/lan-r1"))["IPAM"]["Config"] == body["IPAM"]["Config"]
         grown = {"IPAM": {"Config": [{"Subnet": "10.77.0.0/16", "IPRange": "10.77.1.0/24"}]}}
         status, warning = await change(api, "lan-r1", grown)
-        assert (status, "1 tasks keep the former prefix length" in warning) == (200, True)
+        assert (status, "1 task keeps the former prefix length" in warning) == (200, True)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ async def test_shrunk_pool_keeps_what_it_gave(autojump_clock: object) -> None:
         await trio.sleep(2)
         assert (len(world.running()), usage(world, "p1")) == (4, (4, 4, 0, 0))
         warning = await set_pool(world, "p1", an_ipam(SUBNET, "10.1.0.10/31"))
-        assert warning == "2 tasks keep addresses outside of the new range until they end"
+        assert warning == "2 tasks keep addresses outside of the new range to the end"
         await trio.sleep(1)
         assert (len(world.running()), usage(world, "p1")) == (4, (2, 2, 0, 0))
         for task in world.running():
