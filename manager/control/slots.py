@@ -74,6 +74,9 @@ def _check_macs(spec: ServiceSpec, pools: dict[str, list[ResolvedPool]]) -> None
                 kind = pool.driver if pool.driver != "macvlan" else f"macvlan in mode {PASSTHRU}"
                 reason = f"{PER_SLOT} is not for network {name}: with {kind} a link has its parent's MAC address"
                 raise InvalidSpec(_MAC, reason)
+            if pool.is_plugin:
+                reason = f"{PER_SLOT} is not for network {name}: its IPAM plugin is told a MAC address of the task"
+                raise InvalidSpec(_MAC, reason)
     if not any(pools.values()):
         raise InvalidSpec(_MAC, f"{PER_SLOT} needs a macvlan network: give --network")
 

@@ -216,6 +216,9 @@ class AddressLedger:
             addresses = self._book.reserve_pinned(pool.pool_id, grant_id, task.pins, trio.current_time())
         elif pool.has_book:
             addresses = self._book.reserve(pool.pool_id, grant_id, trio.current_time())
+        else:
+            # A grant all the same, which is given back as others are.
+            self._book.restore(grant_id, pool.pool_id, pool.segment, ())
         self._slots.own(task, grant_id, pool.network_id)
         return addresses
 

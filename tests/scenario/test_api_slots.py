@@ -105,6 +105,10 @@ async def test_pins_that_cannot_be_given_are_refused(service: Service, words: st
             db("", "alone", labels={"beeyard.mac": "per-slot"}),
             "per-slot is not for network alone: with macvlan in mode passthru a link has its parent's MAC address",
         ),
+        (
+            db("", "corp", labels={"beeyard.mac": "per-slot"}),
+            "per-slot is not for network corp: its IPAM plugin is told a MAC address of the task",
+        ),
         (db("", "host", labels={"beeyard.mac": "per-slot"}), "per-slot needs a macvlan network: give --network"),
     ],
 )

@@ -159,6 +159,7 @@ async def test_ipam_null_gives_links_without_addresses(autojump_clock: object) -
         (bare, addressed) = grants_of(world.running("dhcp-mac")[0])
         assert (bare.addresses, bare.gateways, bare.mac, bare.driver, bare.parent) == ((), (), "", "macvlan", "eth0")
         assert len(addressed.addresses) == 1
+        world.check_books()
     async with manager_world(database) as world:
         await world.remove_service("dhcp")
         await world.remove_service("dhcp-mac")
