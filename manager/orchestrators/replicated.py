@@ -137,9 +137,7 @@ class ReplicatedOrchestrator:
     def _is_usable(self, node_id: str) -> bool:
         node = self._store.nodes.get(node_id)
         return (
-            node is not None
-            and node.status.state is not NodeState.DOWN
-            and node.availability is not Availability.DRAIN
+            node is not None and node.status.state is not NodeState.DOWN and node.availability is not Availability.DRAIN
         )
 
     def _note_node(self, node_id: str) -> None:
