@@ -47,8 +47,11 @@ class IdentityConfig(Protocol):
         """Name of the node on this manager's own host; "" for its hostname."""
 
 
-async def bootstrap(host: Host, store: Store, config: IdentityConfig) -> Authority:
+async def bootstrap(host: Host, store: Store, config: IdentityConfig, *, heartbeat_s: float = 5.0) -> Authority:
     """The cluster's authority; on a manager's first start the cluster is made.
+
+    Args:
+        heartbeat_s: how often agents of a cluster that is made now say that they are there.
 
     Raises:
         DiskError: the cluster's record cannot be stored.
@@ -63,6 +66,7 @@ async def bootstrap(host: Host, store: Store, config: IdentityConfig) -> Authori
             worker_secret=host.new_id(),
             manager_secret=host.new_id(),
             manager_node_id=host.new_id(),
+            heartbeat_s=heartbeat_s,
         )
         await store.commit(lambda tx: tx.create(cluster))
         log.info("cluster made", cluster=cluster_id)

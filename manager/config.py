@@ -40,6 +40,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str = ""
     node_name: str = ""  # of the node on this manager's own host; "": its hostname
     log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
+    # How often agents say that they are there; a node that is silent for three of these is down and its tasks are replaced.
+    # Read when a cluster is made, like `docker swarm init --dispatcher-heartbeat`. Longer suits hosts that restart slowly.
+    heartbeat_s: Annotated[float, msgspec.Meta(ge=1, le=60)] = 5.0
     # Tasks in one transaction: some 20 ms to build and encode, so others are not held up. Raising it saves fsyncs when
     # thousands of tasks start, and delays everything that is queued behind.
     commit_tasks_max: Annotated[int, msgspec.Meta(ge=1)] = 1000

@@ -57,7 +57,7 @@ async def run(
     store = await Store.open(host, config.store_path)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        authority = await ca.bootstrap(host, store, config)
+        authority = await ca.bootstrap(host, store, config, heartbeat_s=config.heartbeat_s)
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger(aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)

@@ -125,3 +125,15 @@ async def test_renewal_for_a_node_that_is_gone_is_refused(autojump_clock: object
     """No certificate without a node."""
     async with a_dispatch_world() as world:
         assert isinstance(await world.authority.renew("0" * 25, world.host.pki.new_request()[0]), Refused)
+
+
+async def test_a_new_cluster_has_the_heartbeat_that_is_configured_and_keeps_it(autojump_clock: object) -> None:
+    """What a manager is told later does not change a cluster that exists."""
+    host = MemoryHost(MemoryDatabase())
+    async with trio.open_nursery() as nursery:
+        store = await Store.open(host, "/state/store.db")  # type: ignore[arg-type]
+        await nursery.start(store.run)
+        for told in (12.0, 3.0):
+            authority = await ca.bootstrap(host, store, Config(), heartbeat_s=told)  # type: ignore[arg-type]
+            assert authority.cluster.heartbeat_s == 12.0
+        nursery.cancel_scope.cancel()
