@@ -6,7 +6,7 @@ import msgspec
 import trio
 
 from beeyard.core.grant import AddressGrant
-from beeyard.core.model import Service, ServiceSpec, Task, UpdateConfig
+from beeyard.core.model import AddressConflict, Service, ServiceSpec, Task, TaskStatus, UpdateConfig
 from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.control.service import update_service
 from tests.support.builders import a_config_network, a_network, a_network_from, a_node, a_service, a_task_spec, an_ipam
@@ -265,4 +265,23 @@ async def test_mac_address_of_a_slot_stays(autojump_clock: object) -> None:
         running = {t.slot: t for t in world.running()}
         assert running[1].node_id == second.node_id
         assert [g.mac for g in running[1].grants if isinstance(g, AddressGrant)] == before[1]
+        world.check_books()
+
+
+async def test_slot_waits_for_an_address_that_a_stranger_has(autojump_clock: object) -> None:
+    """It gets no other one: it says who has it, and tries again when the address is put aside no longer."""
+    taken = AddressConflict(address="10.1.0.9", mac="02:00:00:00:00:99")
+    async with manager_world() as world:
+        await world.add(LAN, a_node("n1"), pinned("10.1.0.9", 1))
+        await trio.sleep(2)
+        (first,) = world.running()
+        status = TaskStatus(state=S.REJECTED, conflicts=(taken,), err="taken")
+        await world.store.commit(lambda tx: tx.update(msgspec.structs.replace(tx.find(Task, first.id), status=status)))
+        await trio.sleep(20)
+        (waiting,) = world.tasks(live=True)
+        assert waiting.status.err == (
+            "waits for address 10.1.0.9, which 02:00:00:00:00:99 outside the cluster has and which is put aside"
+        )
+        await trio.sleep(3600)
+        assert places(world) == {1: "10.1.0.9/24"}
         world.check_books()
