@@ -133,7 +133,7 @@ def test_passthru_is_for_one_task_and_never_cuts_a_host_off(cluster: YardCluster
     )
     assert f"link/ether {spare} " in inside.stdout
     assert len(docker.running("one")) == 1
-    assert "passthru" in eventually(lambda: _says(docker, "one", "Pending"), within_s=30)
+    eventually(lambda: "passthru" in _says(docker, "one", "Pending"), within_s=60)
     docker("service", "rm", "one")
 
     a_network(docker, "greedy", "10.77.0.176/28", "macvlan_mode=passthru")
