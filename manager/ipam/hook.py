@@ -28,64 +28,11 @@ NAME = "ipam"
 DEADLINE_S = 600.0
 
 
-def ipam_hook(
-    service: IpamService,
-    ledger: AddressLedger,
-    pools_for: Callable[[str, str, str], Sequence[str]],
-    new_id: Callable[[], str],
-) -> Hook:
+PoolsFor = Callable[[str, str, str], Sequence[str]]
+
+
+def ipam_hook(service: IpamService, ledger: AddressLedger, pools_for: PoolsFor, new_id: Callable[[], str]) -> Hook:
     """Make the hook; arguments as `address_hook`."""
-
-    def applies(task: Task) -> bool:
-        return any(_has_plugin(ledger, network_id) for network_id in task.spec.network_ids)
-
-    async def reserve(task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
-        """All networks or none, also when cancelled."""
-        assert node is not None
-        grants: list[AddressGrant] = []
-        complete = False
-        try:
-            for network_id in [network_id for network_id in task.spec.network_ids if _has_plugin(ledger, network_id)]:
-                grants += [await _reserve_one(task, node, network_id)]
-            complete = True
-        finally:
-            for grant in () if complete else grants:
-                service.release(grant.id, used=False)
-        return tuple(grants)
-
-    async def _reserve_one(task: Task, node: Node, network_id: str) -> AddressGrant:
-        """The first pool in order that has an address for this node."""
-        network = ledger.network(network_id)
-        by_id = {pool.pool_id: pool for pool in ledger.pools(network_id)}
-        served = [by_id[pool_id] for pool_id in pools_for(task.id, network_id, node.id) if pool_id in by_id]
-        if network is None or not served:
-            await trio.lowlevel.checkpoint()
-            name = network.name if network is not None else network_id
-            plugin = next((pool.ipam_driver for pool in by_id.values()), NAME)
-            raise PluginRefused(plugin, "node", f"no pool of network {name} serves this node")
-        for pool in served[:-1]:
-            try:
-                return await _ask(task, node, network, pool)
-            except PluginRefused as refusal:
-                if refusal.scope != "node":
-                    raise
-        return await _ask(task, node, network, served[-1])
-
-    async def _ask(task: Task, node: Node, network: Network, pool: ResolvedPool) -> AddressGrant:
-        grant_id = new_id()
-        lease = AddressLease(
-            id=grant_id,
-            plugin=pool.ipam_driver,
-            pool_id=pool.pool_id,
-            network_id=network.id,
-            node_id=node.id,
-            task_id=task.id,
-            options=_options(grant_id, task, node, network),
-        )
-        own = slot_mac(task, network.id)
-        ask = Ask(lease, task, pool, own or mac_address_of(grant_id))
-        addresses = await service.ask(ask)
-        return make_grant(grant_id, network, pool, addresses, hook=NAME, mac=own or ask.mac)
 
     def release(grant: AnyGrant, used: bool) -> None:
         service.release(grant.id, used=used)
@@ -98,11 +45,72 @@ def ipam_hook(
         name=NAME,
         window=Window(Stage.SCHEDULED, Stage.ASSIGNED),
         deadline_s=DEADLINE_S,
-        applies=applies,
-        reserve=reserve,
+        applies=lambda task: any(_has_plugin(ledger, network_id) for network_id in task.spec.network_ids),
+        reserve=_Reservation(service, ledger, pools_for, new_id).reserve,
         release=release,
         restore=restore,
     )
+
+
+class _Reservation:
+    """The hook's `reserve`."""
+
+    def __init__(
+        self, service: IpamService, ledger: AddressLedger, pools_for: PoolsFor, new_id: Callable[[], str]
+    ) -> None:
+        self._service = service
+        self._ledger = ledger
+        self._pools_for = pools_for
+        self._new_id = new_id
+
+    async def reserve(self, task: Task, node: Node | None) -> tuple[AnyGrant, ...]:
+        """All networks or none, also when cancelled."""
+        assert node is not None
+        grants: list[AddressGrant] = []
+        complete = False
+        try:
+            for network_id in task.spec.network_ids:
+                if _has_plugin(self._ledger, network_id):
+                    grants += [await self._reserve_one(task, node, network_id)]
+            complete = True
+        finally:
+            for grant in () if complete else grants:
+                self._service.release(grant.id, used=False)
+        return tuple(grants)
+
+    async def _reserve_one(self, task: Task, node: Node, network_id: str) -> AddressGrant:
+        """The first pool in order that has an address for this node."""
+        network = self._ledger.network(network_id)
+        by_id = {pool.pool_id: pool for pool in self._ledger.pools(network_id)}
+        served = [by_id[pool_id] for pool_id in self._pools_for(task.id, network_id, node.id) if pool_id in by_id]
+        if network is None or not served:
+            await trio.lowlevel.checkpoint()
+            name = network.name if network is not None else network_id
+            plugin = next((pool.ipam_driver for pool in by_id.values()), NAME)
+            raise PluginRefused(plugin, "node", f"no pool of network {name} serves this node")
+        for pool in served[:-1]:
+            try:
+                return await self._ask(task, node, network, pool)
+            except PluginRefused as refusal:
+                if refusal.scope != "node":
+                    raise
+        return await self._ask(task, node, network, served[-1])
+
+    async def _ask(self, task: Task, node: Node, network: Network, pool: ResolvedPool) -> AddressGrant:
+        grant_id = self._new_id()
+        lease = AddressLease(
+            id=grant_id,
+            plugin=pool.ipam_driver,
+            pool_id=pool.pool_id,
+            network_id=network.id,
+            node_id=node.id,
+            task_id=task.id,
+            options=_options(grant_id, task, node, network),
+        )
+        own = slot_mac(task, network.id)
+        ask = Ask(lease, task, pool, own or mac_address_of(grant_id))
+        addresses = await self._service.ask(ask)
+        return make_grant(grant_id, network, pool, addresses, hook=NAME, mac=own or ask.mac)
 
 
 def _has_plugin(ledger: AddressLedger, network_id: str) -> bool:

@@ -49,7 +49,7 @@ class Leases:
         await self._store.commit(lambda tx: tx.create(lease))
 
     def take(self, lease: AddressLease, address: str) -> str:
-        """Note that the plugin gave a lease an address; the id of the lease that has it, when one has and keeps it.
+        """Note that the plugin gave a lease an address; the id of the lease, or pool, that has it and keeps it, if any.
 
         An address on its way back that comes again has arrived there: `keep` takes it from its former lease.
         """
@@ -57,6 +57,9 @@ class Leases:
         owner = self._owners.get(key)
         if owner is not None and owner != lease.id and self.going_back.get(owner) != key[1]:
             return owner
+        pool = self._store.pool_leases.get(lease.pool_id)
+        if pool is not None and any(key[1] in part.taken for part in pool.parts):
+            return pool.id  # its gateway: giving it back would take it from the pool
         self._owners[key] = lease.id
         return ""
 

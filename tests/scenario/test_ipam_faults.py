@@ -195,3 +195,19 @@ async def test_a_manager_that_dies_leaves_nothing_at_the_plugin(autojump_clock: 
                 await trio.sleep(120)
                 p.check_agreement(plugin)
                 p.world.check_books()
+
+
+async def test_a_gateway_given_to_a_task_is_refused_and_stays_the_pools(autojump_clock: object) -> None:
+    """It is not given back under the pool that has it."""
+    plugin = SimPlugin()
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        plugin.script = lambda method, body: "twice" if method.endswith("RequestAddress") else ""
+        await p.service(1)
+        await trio.sleep(5)
+        assert p.reasons() == {"IPAM plugin p1: gave 10.77.0.1/24, which is the gateway"}
+        await p.world.remove_service()
+        await trio.sleep(100)
+        assert plugin.books.addresses() == {"10.77.0.1": "com.docker.network.gateway"}
+        assert not p.world.store.address_leases
