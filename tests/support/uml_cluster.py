@@ -14,12 +14,15 @@ import sys
 import threading
 
 from deploy.uml_channel import copy
-from deploy.uml_host import HERE, UmlError, UmlHost, UmlLan, roomy_directory
+from deploy.uml_host import HERE, UmlError, UmlHost, UmlLan, compile_tree, roomy_directory
 from tests.support.docker import Docker, eventually
 
 API_SOCKET = "/run/beeyard/docker.sock"
 N_HOSTS = 3
 READY_S = 120.0
+# A daemon takes five seconds to start on such a host, and twenty when others use this machine too: not long enough to be
+# taken for dead.
+HEARTBEAT_S = 12.0
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 # As installed in /opt/beeyard: the manager, without rights, may be unable to reach the virtual environment where it is.
 _BEEYARD = f"""#!/bin/sh
@@ -99,7 +102,11 @@ class UmlCluster:
                 *(["beeyard-manager.service"] if number == 1 else []),
             ]
             name = f"{prefix}{number}"
-            files = {**installed_files(*units), "etc/beeyard/agent.toml": agent}
+            files = {
+                **installed_files(*units),
+                "etc/beeyard/agent.toml": agent,
+                "etc/beeyard/manager.toml": f"heartbeat_s = {HEARTBEAT_S}\n",
+            }
             self.hosts[name] = UmlHost(
                 name, self.directory / name, lan=self.lan, number=number, files=files, systemd=True
             )
@@ -109,6 +116,7 @@ class UmlCluster:
 
     def up(self) -> None:
         """Boot all, with the join token that the manager gives, and wait until every node is ready."""
+        compile_tree()
         self.lan.down()
         self.lan.up(0)
         first, *others = self.hosts.values()
@@ -143,8 +151,7 @@ class UmlCluster:
         try:
             eventually(lambda: sorted(self.states().values()).count("ready") == n_nodes, within_s=READY_S)
         except AssertionError as error:
-            journals = "\n".join(self.journal(host) for host in self.hosts.values())
-            raise UmlError(f"{error}: {self.states()}\n{journals}") from None
+            raise UmlError(f"{error}: {self.states()}\n{self.journals()}") from None
 
     def states(self) -> dict[str, str]:
         """Each node's state, by its host name."""
@@ -169,6 +176,10 @@ class UmlCluster:
                 "journalctl", "--no-pager", "-o", "short-monotonic", "-n", str(n_lines)
             )
         return host.tail()
+
+    def journals(self) -> str:
+        """The end of every host's."""
+        return "\n".join(self.journal(host) for host in self.hosts.values())
 
     def down(self) -> None:
         """Switch all off and remove everything."""

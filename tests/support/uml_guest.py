@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from deploy.uml_host import UmlError, UmlHost, roomy_directory
+from deploy.uml_host import UmlError, UmlHost, compile_tree, roomy_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = "BEEYARD_UML_REPORTS"  # in the environment inside: where reports go
 # How long the tests of one file may take inside, with the boot, on a busy machine.
-FILE_TIMEOUT_S = 200.0
+FILE_TIMEOUT_S = 280.0
 AT_ONCE = 2
 
 
@@ -47,6 +47,7 @@ class GuestRuns:
     """Outside: the hosts that run the selected tests, one a file."""
 
     def __init__(self, node_ids: list[str]) -> None:
+        compile_tree()
         self._base = roomy_directory() / f"beeyard-guest-{os.getpid()}"
         by_file: dict[str, list[str]] = {}
         for node_id in node_ids:

@@ -38,18 +38,28 @@ def cluster() -> Iterator[UmlCluster]:
     cluster = UmlCluster(f"byu{os.getpid() % 10000}x")
     try:
         cluster.up()
-        cluster.docker(
-            *("network", "create", "-d", "macvlan", "--scope", "swarm", "--subnet", "10.79.0.0/24"),
-            *("--ip-range", POOL, "--gateway", "10.79.0.1", "-o", "parent=eth0", "lan"),
-        )
-        cluster.docker(
-            *("service", "create", "-d", "--name", "web", "--replicas", str(N_TASKS), "--network", "lan"),
-            *("host", "sleep", "1d"),
-        )
-        eventually(lambda: len(cluster.docker.running("web")) == N_TASKS, within_s=60)
+        start_web(cluster)
         yield cluster
     finally:
         cluster.down()
+
+
+def start_web(cluster: UmlCluster) -> None:
+    """The network and the service."""
+    cluster.docker(
+        *("network", "create", "-d", "macvlan", "--scope", "swarm", "--subnet", "10.79.0.0/24"),
+        *("--ip-range", POOL, "--gateway", "10.79.0.1", "-o", "parent=eth0", "lan"),
+    )
+    cluster.docker(
+        *("service", "create", "-d", "--name", "web", "--replicas", str(N_TASKS), "--network", "lan"),
+        *("host", "sleep", "1d"),
+    )
+    try:
+        eventually(lambda: len(cluster.docker.running("web")) == N_TASKS, within_s=90)
+    except AssertionError:
+        print(cluster.docker("service", "ps", "--no-trunc", "web"))
+        print(cluster.journals())
+        raise
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +67,7 @@ def _journals(cluster: UmlCluster, has_failed: Callable[[], bool]) -> Iterator[N
     """What the hosts say of a test that failed."""
     yield
     if has_failed():
-        print("\n".join(cluster.journal(host) for host in cluster.hosts.values()))
+        print(cluster.journals())
 
 
 def on(cluster: UmlCluster, host: UmlHost) -> list[dict[str, Any]]:
@@ -156,8 +166,8 @@ def test_a_power_cut_of_a_host_leads_to_replacements_and_no_address_is_there_twi
     assert gone != []
     with arp_watcher(cluster.lan, POOL) as seen:
         cluster.power_cut(host)
-        eventually(lambda: cluster.states()[host.name] == "down", within_s=60)
-        eventually(lambda: len(elsewhere(cluster, host)) == N_TASKS, within_s=60)
+        eventually(lambda: cluster.states()[host.name] == "down", within_s=90)
+        eventually(lambda: len(elsewhere(cluster, host)) == N_TASKS, within_s=90)
         kept = {address for task in gone for address in addresses_of(task)}
         assert not kept & {a for task in elsewhere(cluster, host) for a in addresses_of(task)}
         host.boot()
