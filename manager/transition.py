@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from beeyard.core.grant import AnyGrant
+from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.model import Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import TaskState
@@ -71,6 +71,14 @@ def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction) -> str:
     if not fault:
         task = tx.find(Task, plan.task.id)
         status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
-        grants = (*task.grants, *plan.grants())
+        grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
         tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
     return fault
+
+
+def _in_order_of_links(grants: tuple[AnyGrant, ...], network_ids: Sequence[str]) -> tuple[AnyGrant, ...]:
+    """Grants of addresses in the order of the task's networks, whichever hook was done first: eth0 is the first network's."""
+    if len(network_ids) < 2:
+        return grants
+    order = {network_id: position for position, network_id in enumerate(network_ids)}
+    return tuple(sorted(grants, key=lambda g: order.get(g.network_id, 0) if isinstance(g, AddressGrant) else -1))

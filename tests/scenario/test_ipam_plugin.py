@@ -12,7 +12,7 @@ from beeyard.core.states import TaskState
 from beeyard.manager.control.network import remove_network
 from beeyard.manager.control.network_update import NetworkChange, update_network
 from beeyard.manager.store import Transaction
-from tests.support.builders import a_config_network, a_network, a_network_from, an_ipam
+from tests.support.builders import a_config_network, a_network, a_network_from, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import obedient
 from tests.support.plugin_books import Books
 from tests.support.plugin_world import RACKS, SUBNET, plugin_world
@@ -198,3 +198,19 @@ async def test_what_a_stranger_has_stays_with_the_manager(autojump_clock: object
         assert plugin.n_calls("ReleaseAddress") == 0
         await trio.sleep(3700)
         assert list(plugin.books.addresses()) == ["10.77.0.1", "10.77.0.3"]
+
+
+@pytest.mark.parametrize("order", [("net1", "own"), ("own", "net1")])
+async def test_links_are_in_the_order_of_the_networks(autojump_clock: object, order: tuple[str, str]) -> None:
+    """eth0 is the first network's, though the plugin of the other answers long after our own book."""
+    plugin = SimPlugin(books=Books(by_label=RACKS))
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        own = a_network("own", name="own", ipam=[an_ipam("10.78.0.0/24")])
+        await p.world.store.commit(lambda tx: tx.create(own))
+        task = a_task_spec(network_ids=list(order))
+        await p.world.add(a_service("s1", name="s1", replicas=2, task=task))
+        await trio.sleep(3)
+        links = [tuple(grant.network_id for grant in task.grants) for task in p.world.running()]
+        assert links == [order, order]
