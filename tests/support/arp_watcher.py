@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from deploy.lan import Lan
 
 
 @contextlib.contextmanager
-def arp_watcher(lan: Lan, *ranges: str) -> Iterator[dict[str, Any]]:
+def arp_watcher(lan: Lan, *ranges: str, answer_wait_s: float = 0.005) -> Iterator[dict[str, Any]]:
     """Ask for every address of the ranges as long as the block runs; the yielded dict is filled at its end."""
     result: dict[str, Any] = {}
     own = f"{lan.subnet[1]}/{lan.subnet.prefixlen}"
@@ -22,6 +23,7 @@ def arp_watcher(lan: Lan, *ranges: str) -> Iterator[dict[str, Any]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "ARP_ANSWER_WAIT_S": str(answer_wait_s)},
     )
     try:
         yield result
