@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
+from beeyard.core.errors import ExecutorError
 from beeyard.netdrivers import attach, codec
 from beeyard.runtime.host import Controller
 from beeyard.runtime.real_netlink import RealNetlink
@@ -51,13 +53,14 @@ class TaskOnALan:
 
 
 @contextlib.asynccontextmanager
-async def a_task_on_a_lan() -> AsyncIterator[TaskOnALan]:
+async def a_task_on_a_lan(*, started: bool = True) -> AsyncIterator[TaskOnALan]:
     with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)), contextlib.closing(RealNetlink()) as netlink:
         async with a_process_machine() as machine:
             controller = await machine.executor.create(a_task(machine))
             await controller.prepare()
             await attach(netlink, controller.netns, a_grant(f"{IPV4}/24", f"{IPV6}/64"), "eth0")
-            await controller.start()
+            if started:
+                await controller.start()
             task = TaskOnALan(lan, machine, netlink, controller)
             assert await task.answers() == [IPV4, IPV6]
             yield task
@@ -77,6 +80,20 @@ async def test_links_down_silences_a_task_without_setting_its_link_down() -> Non
             assert await task.link() == GONE
             assert await task.answers() == []
         assert task.controller.phase == "started"
+
+
+async def test_a_task_whose_shim_cannot_start_it_is_silent_when_its_links_are_said_to_be_down() -> None:
+    """The shim fails before there is a program, as on a full disk: the end of the task is reported behind `links_down`."""
+    async with a_task_on_a_lan(started=False) as task:
+        controller = task.controller
+        os.mkdir(f"{task.machine.executor.places.shim_dir(controller.task_id)}/started")
+        with pytest.raises(ExecutorError, match="Is a directory"):
+            await controller.start()
+        await controller.links_down()
+        assert await task.link() == GONE
+        assert await task.answers() == []
+        with trio.fail_after(20), pytest.raises(ExecutorError, match="never started"):
+            await controller.wait()
 
 
 async def test_a_lapsed_lease_silences_a_task_in_the_same_way() -> None:

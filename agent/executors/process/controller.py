@@ -63,6 +63,7 @@ class ProcessController:
         self._shim_pid = 0
         self._exit: ExitStatus | None = None
         self._lapsed = False
+        self._silent = False  # whether it is certain that the links are down, for good
         self._netns_fd = -1
         self._lock = trio.Lock()  # of prepare and remove
         self._quick = _Line()
@@ -96,6 +97,7 @@ class ProcessController:
     def _learn(self, answer: dict[str, Any]) -> None:
         """Take over what the shim says of itself."""
         self._phase = answer["phase"]
+        self._silent = self._phase == "exited"  # a shim takes them down before it tells of an end, and no others come
         self._pid = answer["pid"]
         if answer["exit"] is not None:
             self._exit = ExitStatus(**answer["exit"])
@@ -112,7 +114,13 @@ class ProcessController:
             _ShimGone: it is not there, or ended before it answered.
             ExecutorError: it refused.
         """
-        line = self._quick if op not in SLOW else self._slow if not self._slow.turn.locked() else _Line()
+        if op in SLOW and self._slow.turn.locked():
+            passing = _Line()
+            try:
+                return self._judge(op, await self._converse(passing, await self._connect(), op, fields))
+            finally:
+                passing.close()
+        line = self._slow if op in SLOW else self._quick
         async with line.turn:
             lines = line.take()
             if lines is not None:
@@ -169,7 +177,7 @@ class ProcessController:
         status: Any = answer["exit"]
         if status is not None:
             self._exit = ExitStatus(**status)
-        self._phase, self._pid = "exited", 0
+        self._phase, self._pid, self._silent = "exited", 0, True
 
     async def adopt(self) -> bool:
         """Learn where the task is, after a restart of the agent; False when it has no shim."""
@@ -262,7 +270,7 @@ class ProcessController:
         return self._exit
 
     async def links_down(self) -> None:
-        if self._phase in ("new", "exited"):  # a shim takes them down before it tells of an end, and no others come
+        if self._phase == "new" or self._silent:
             await trio.lowlevel.checkpoint()
             return
         try:

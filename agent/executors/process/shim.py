@@ -218,7 +218,14 @@ class Shim:
             raise Refused(self._failure or "the task was stopped before it started")
         else:
             if self.phase == "prepared":
-                self._start_program()
+                try:
+                    self._start_program()
+                except OSError as error:  # no room on the disk, no process more: it is over, links down and all
+                    self._failure = reason_of(error)
+                    with contextlib.suppress(OSError):
+                        os.unlink(f"{self.directory}/started")
+                    self._end(None)
+                    raise
             self._starting.append(peer)
 
     def _begin_stop(self, reason: str = "") -> None:
