@@ -47,10 +47,11 @@ class HostAccessStep(Step):
 
     async def settle(self) -> None:
         """See `Step.settle`."""
-        wanted = {a.partition("/")[0] for grants in self._grants.values() for g in grants for a in g.addresses}
         links = await host_access.ours(self._netlink)
         for link in links:
             async with self._uses.lock:
+                # Not before: a task that is attached meanwhile keeps its way.
+                wanted = {a.partition("/")[0] for grants in self._grants.values() for g in grants for a in g.addresses}
                 await host_access.prune(self._netlink, link, wanted)
         await self._uses.settle(link.name for link in links)
 

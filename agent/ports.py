@@ -132,7 +132,8 @@ class PortStep(Step):
         self._unknown = ()
         await self._apply()
         for link in await port_link.present(self._netlink, self._instance):
-            if link.task_id not in self._wanted:
+            # Of a task that is being attached in this moment there may be a link that is not wanted yet.
+            if link.task_id not in self._held:
                 log.info("a port link of a former task is removed", task=link.task_id, link=link.host_interface)
                 await port_link.remove(self._netlink, link)
 
@@ -140,15 +141,20 @@ class PortStep(Step):
         """Put right, for ever, what others have done to the table: a firewall that is loaded anew flushes all of them."""
         while True:
             await trio.sleep(WATCH_S)
-            if not self._loaded or not self._applied:
+            if not self._loaded or self._applied == ():
                 continue
             try:
-                if tuple(await self._firewall.forwards(self.table)) != self._applied:
-                    log.warning("the published ports of this node were changed by something else; they are put right")
-                    self._applied = None
-                    await self._apply()
+                await self._look()
+                await self._apply()
             except (HostError, OSError) as error:
                 log.warning("the published ports of this node are not as they should be", reason=str(error))
+
+    async def _look(self) -> None:
+        """Forget what the table says if it says something else by now."""
+        async with self._applying:
+            if self._applied and tuple(await self._firewall.forwards(self.table)) != self._applied:
+                log.warning("the published ports of this node were changed by something else; they are put right")
+                self._applied = None
 
     async def _catch_up(self) -> None:
         """Know what is there already: the table, once in the agent's life, and the links of tasks that were found since."""
@@ -187,6 +193,7 @@ class PortStep(Step):
             keys = {_key(forward) for forward in ours}
             wanted = tuple(sorted({*ours, *(forward for forward in self._unknown if _key(forward) not in keys)}))
             if wanted != self._applied:
+                self._applied = None  # a change that fails may have been made all the same
                 await self._firewall.apply(self.table, wanted, port_link.HOST_PREFIX)
                 self._applied = wanted
 

@@ -90,7 +90,8 @@ class RouteKeeper:
         while True:
             if self._wanted is not None:
                 await self.settle()
-            quiet = not self._wanted
+            # What could not be read or taken away yet is tried again, also when nothing is wanted any more.
+            quiet = self._wanted is None or not (self._wanted or self._have or self._all_changed)
             with trio.move_on_after(math.inf if quiet else LOOK_S) as waiting:
                 await self._wake.wait()
             self._all_changed = self._all_changed or waiting.cancelled_caught

@@ -33,7 +33,7 @@ class Vlan(NamedTuple):
 
 
 def parse(parent: str) -> Vlan | None:
-    """The VLAN that a parent's name stands for, unless an interface of that name exists; None for other names."""
+    """The VLAN that a parent's name stands for; None for names of another form."""
     base, _, digits = parent.rpartition(".")
     if not base or not digits.isascii() or not digits.isdecimal():
         return None

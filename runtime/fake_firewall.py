@@ -25,6 +25,7 @@ class FakeFirewall:
         self.foreign: dict[HostPort, str] = {}
         self.missing = ""  # why this host cannot forward; "" when it can
         self.fails = ""  # why changes fail; "" when they work
+        self.fails_late = ""  # why the next change fails behind the table, as a setting that cannot be written
         self.forgotten: list[Forward] = []
         self.answering: dict[str, tuple[str, ...]] = {}  # by namespace: the addresses that datagrams answer from
 
@@ -65,6 +66,9 @@ class FakeFirewall:
             self.tables[table] = wanted
         else:
             self.tables.pop(table, None)
+        if self.fails_late:
+            reason, self.fails_late = self.fails_late, ""
+            raise FirewallError("publish ports", reason)
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """See `Firewall.answer_from`."""

@@ -117,11 +117,18 @@ def read_table(listing: bytes) -> list[Forward]:
 
 
 def read_opened(listing: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The interfaces in the sets `opened4` and `opened6` of the same listing."""
+    """The interfaces in the sets `opened4` and `opened6` of the same listing.
+
+    Raises:
+        ValueError: it is not what nft prints.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for item in json.loads(listing)["nftables"]:
-        if "set" in item:
-            found[item["set"]["name"]] = tuple(sorted(str(member) for member in item["set"].get("elem", ())))
+    try:
+        for item in json.loads(listing)["nftables"]:
+            if "set" in item:
+                found[item["set"]["name"]] = tuple(sorted(str(member) for member in item["set"].get("elem", ())))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"nft printed something unexpected: {listing[:200]!r}") from error
     return found.get("opened4", ()), found.get("opened6", ())
 
 

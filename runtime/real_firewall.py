@@ -56,7 +56,10 @@ class RealFirewall:
     async def forwards(self, table: str) -> list[Forward]:
         """See `Firewall.forwards`."""
         listing = await self._list(table)
-        return nft_script.read_table(listing) if listing else []
+        try:
+            return nft_script.read_table(listing) if listing else []
+        except ValueError as error:
+            raise FirewallError("read the published ports", str(error)) from error
 
     async def apply(self, table: str, forwards: Iterable[Forward], links: str) -> None:
         """See `Firewall.apply`. Cancellation: once begun it is finished."""
@@ -64,7 +67,7 @@ class RealFirewall:
         async with self._lock:
             with trio.CancelScope(shield=True):
                 listing = await self._list(table)
-                before = nft_script.read_opened(listing) if listing else ((), ())
+                before = _opened_before(listing)
                 if not wanted:
                     if listing:
                         _close(before)
@@ -130,6 +133,14 @@ def _reason(stderr: bytes) -> str:
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
+
+
+def _opened_before(listing: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Interfaces whose forwarding is ours, as the table has noted them; of IPv4 and of IPv6."""
+    try:
+        return nft_script.read_opened(listing) if listing else ((), ())
+    except ValueError as error:
+        raise FirewallError("read the published ports", str(error)) from error
 
 
 def _to_open(before: tuple[Sequence[str], Sequence[str]], links: str) -> tuple[list[str], list[str]]:

@@ -211,6 +211,16 @@ async def test_a_table_that_somebody_flushed_is_put_right(machine, autojump_cloc
         assert leads(machine) == [("tcp", 8080, 80)]
 
 
+async def test_a_change_that_fails_when_the_table_is_made_leaves_no_port_behind(machine, autojump_clock):
+    machine.firewall.fails_late = "write /proc/sys/net/ipv4/conf/eth0/forwarding: Read-only file system"
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(ports=[WEB])])
+        end = await manager.until_state("t1", TaskState.REJECTED)
+        assert end.err == "publish ports: write /proc/sys/net/ipv4/conf/eth0/forwarding: Read-only file system"
+        assert machine.firewall.tables == {}
+
+
 async def test_other_agents_on_the_host_are_left_alone(machine, autojump_clock):
     other = (Forward(protocol="tcp", published=9999, address="169.254.192.1", target=80),)
     machine.firewall.tables["beeyard-other"] = other

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
-from beeyard.agent.routes import RouteKeeper
+from beeyard.agent.routes import LOOK_S, RouteKeeper
 from beeyard.core.model import Link
 from beeyard.core.wire import Routes
 from beeyard.runtime.fake_kernel import FakeKernel
@@ -59,6 +60,23 @@ async def test_whichever_request_fails_the_next_look_puts_it_right():
             await told(keeper, *TWO)
         assert len(await ways(world)) == 2
     assert netlink.calls < n, "the loop never reached the end"
+
+
+@pytest.mark.parametrize("refused", [1, 2], ids=["when it is read", "when it is taken away"])
+async def test_a_last_route_that_the_kernel_keeps_at_first_is_taken_away_later(autojump_clock, refused):
+    """Nothing is wanted any more, so nobody says anything that would have the keeper look again."""
+    world = FakeWorld()
+    keeper = RouteKeeper(world.netlink)
+    await told(keeper, TWO[0])
+    keeper = RouteKeeper(CountingNetlink(world.kernel, fail_at=refused))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        keeper.clear()
+        await trio.sleep(1)
+        assert list(await ways(world)) == [TWO[0].destination]
+        await trio.sleep(LOOK_S)
+        assert list(await ways(world)) == []
+        nursery.cancel_scope.cancel()
 
 
 async def test_parts_count_when_the_last_has_come():

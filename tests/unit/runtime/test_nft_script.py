@@ -64,5 +64,11 @@ def test_what_nft_does_not_print_is_an_error(listing: bytes) -> None:
         nft_script.read_table(listing)
 
 
+@pytest.mark.parametrize("listing", [b"", b"[]", b'{"nftables": [{"set": {}}]}'])
+def test_sets_that_nft_does_not_print_are_an_error(listing: bytes) -> None:
+    with pytest.raises(ValueError, match="nft printed something unexpected"):
+        nft_script.read_opened(listing)
+
+
 def test_a_trial_leaves_nothing() -> None:
     assert nft_script.trial("t").endswith("delete table inet t\n")
