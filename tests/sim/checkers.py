@@ -6,6 +6,7 @@ They ask the machines' own kernels, tasks and disks, never the manager: it is th
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection
 from typing import Any
 
@@ -14,6 +15,10 @@ import trio
 from beeyard.runtime.fake_executor import FakeTask
 from beeyard.runtime.sim import SimMachine, SimWorld
 from tests.sim.lan import Lan, parts_of, task_addresses
+from tests.sim.layout import ROUTED_SUBNET, n_addresses, second_address
+from tests.sim.node_hooks import check_additions, check_hook_order
+from tests.sim.ports import check_ports
+from tests.sim.strangers import Strangers
 
 # Addresses are checked whenever a kernel changes; the rest, and addresses once more, this often.
 EVERY_S = 1.0
@@ -27,13 +32,16 @@ def running_tasks(machine: SimMachine) -> list[FakeTask]:
     )
 
 
-async def watch_machines(world: SimWorld) -> None:
+async def watch_machines(world: SimWorld, strangers: Strangers | None = None) -> None:
     """Check what must always hold, until cancelled."""
-    lan = Lan(world)
+    lan = Lan(world) if strangers is None else Lan(world, strangers.check_came_up)
     lan.watch()
     while True:
         lan.look()
         check_no_machine_over_its_room(world)
+        check_ports(world)
+        check_hook_order(world)
+        check_additions(world)
         await trio.sleep(EVERY_S)
 
 
@@ -54,6 +62,11 @@ def check_nothing_is_left(world: SimWorld) -> None:
         if parts is not None:
             assert parts.kernel.namespaces == (), f"{name} keeps namespaces {parts.kernel.namespaces}"
             assert parts.tasks.by_id == {}, f"{name} keeps tasks {sorted(parts.tasks.by_id)}"
+            made = [link.name for link in parts.kernel.links_of("") if link.kind]
+            assert made == [], f"{name} keeps links that were made for tasks: {made}"
+            routes = parts.kernel.ways_of("") + parts.kernel.neighbours_of("")
+            assert routes == [], f"{name} keeps routes {routes}"
+            assert machine.firewall.tables == {}, f"{name} still forwards {machine.firewall.tables}"
     assert list(task_addresses(world)) == []
 
 
@@ -75,26 +88,61 @@ def check_slots(world: SimWorld, known: Collection[str]) -> None:
             )
 
 
-def check_books(network: dict[str, Any], *, n_addresses: int) -> None:
+def check_routes(world: SimWorld) -> None:
+    """At rest each machine that runs a task of the routed network knows the way to those on all others, and to nothing else.
+
+    That is so of networks in ipvlan's modes l3 and l3s; in mode l2 nobody needs a way.
+    """
+    subnet = ipaddress.ip_network(ROUTED_SUBNET)
+    homes = {
+        live.address: (name, live.arp)
+        for name, live in task_addresses(world)
+        if ipaddress.ip_address(live.address) in subnet
+    }
+    for name, machine in world.machines.items():
+        parts = parts_of(machine)
+        if parts is None:
+            continue
+        found = {
+            (destination.partition("/")[0], interface, gateway)
+            for destination, interface, gateway, _ in parts.kernel.ways_of("")
+            if ipaddress.ip_address(destination.partition("/")[0]) in subnet
+        }
+        is_member = any(home == name for home, _ in homes.values())
+        wanted = {
+            (address, "eth1", second_address(world.machines[home].ip))
+            for address, (home, arp) in homes.items()
+            if is_member and home != name and not arp
+        }
+        assert found == wanted, f"{name} has ways to {sorted(found)}, and should to {sorted(wanted)}"
+
+
+def check_books(network: dict[str, Any], pools: Collection[dict[str, Any]], *, pinned: bool) -> None:
     """What `docker network inspect` says of a network's pools adds up, and each pool counts all of its addresses.
 
     Holds when no task is on its way to a node; a plan under way has an address already.
 
     Args:
         network: as the API shows it.
-        n_addresses: in each pool.
+        pools: as the API shows each of them.
+        pinned: whether services have addresses pinned to their slots, which count as used also while no task has them.
     """
-    pools = network["Status"]["IPAM"]["Pools"]
-    for name, pool in pools.items():
-        assert pool["Total"] == n_addresses, f"pool {name} has {pool['Total']} addresses of {n_addresses}"
+    shown = network["Status"]["IPAM"]["Pools"]
+    config = {pool["Name"]: pool["IPAM"]["Config"] for pool in pools}
+    for name, pool in shown.items():
+        if "Removed" in pool:
+            continue
+        total = n_addresses(config[name])
+        assert pool["Total"] == total, f"pool {name} has {pool['Total']} addresses of {total}"
         assert pool["Total"] == pool["Used"] + pool["Cooling"] + pool["Free"], f"pool {name} does not add up: {pool}"
-    used, held = sum(pool["Used"] for pool in pools.values()), len(network["Containers"])
-    assert used == held, f"{used} addresses are taken and {held} tasks have one"
+    used = sum(pool["Used"] + pool.get("Outside", 0) for pool in shown.values())
+    held = len(network["Containers"])
+    assert pinned or used == held, f"{used} addresses are taken and {held} tasks have one"
 
 
-def check_books_are_empty(network: dict[str, Any], *, n_addresses: int) -> None:
+def check_books_are_empty(network: dict[str, Any], pools: Collection[dict[str, Any]]) -> None:
     """With no task left, every address is free again."""
-    check_books(network, n_addresses=n_addresses)
+    check_books(network, pools, pinned=False)
     assert network["Containers"] == {}, f"still on the network: {network['Containers']}"
     for name, pool in network["Status"]["IPAM"]["Pools"].items():
         assert pool["Free"] == pool["Total"], f"addresses of pool {name} leaked: {pool}"

@@ -1,4 +1,4 @@
-"""A whole cluster: one manager, agents in two racks, users and a nemesis, all from one seed."""
+"""A whole cluster: one manager, agents in two racks, an IPAM plugin, users, operators and a nemesis, all from one seed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ from beeyard.runtime.host import Host
 from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_gate import MachineParts
 from beeyard.runtime.sim_parts import FakeParts
-from tests.sim import checkers
-from tests.sim.api import ClusterApi
+from tests.sim import checkers, layout
+from tests.sim.api import ClusterApi, Refused
 from tests.sim.history import History, check_store_is
-from tests.sim.nemesis import Nemesis
+from tests.sim.layout import LAN, PLUGIN_NETWORK, RACKS, Layout, draw_layout
+from tests.sim.nemesis import Fault, Nemesis
+from tests.sim.node_hooks import POLICY, HookScripts, check_hooks_are_paired
+from tests.sim.plugin import ClusterPlugin
+from tests.sim.pool_changes import PoolOperator
+from tests.sim.ports import check_every_port_leads
 from tests.sim.sizes import Sizes, draw_sizes
+from tests.sim.strangers import Strangers
+from tests.sim.visitors import Visitors
 from tests.sim.workload import Workload
 
 MANAGER = "m1"
@@ -36,12 +43,15 @@ COOL_DOWN_S = 40.0
 # Whatever is under way while somebody looks is done by then: a stop may take 10 s of grace and some tries.
 AT_REST_S = 60.0
 N_RACKS = 2
+# Nobody is given an address that a stranger had for so long: beyond an address's rest, and soon over.
+CONFIG = ManagerConfig(advertise=f"tcp://{MANAGER}:2377", put_aside_s=60.0)
 FAILURES = ("prepare", "start", "stop", "links_down", "remove", "renew_lease")
 
 
 def parts(machine: SimMachine) -> MachineParts:
     """Every machine has a kernel; tasks take their time and some fail."""
-    return FakeParts(machine, script=functools.partial(behaviour, machine.rng))
+    script = functools.partial(behaviour, machine.rng)
+    return FakeParts(machine, links=layout.machine_links(machine.ip), kinds=layout.KINDS, script=script)
 
 
 def behaviour(rng: random.Random, task: AssignedTask) -> Behaviour:
@@ -61,26 +71,29 @@ def behaviour(rng: random.Random, task: AssignedTask) -> Behaviour:
 
 async def run_manager(host: Host) -> None:
     """The manager's daemon."""
-    await manager_daemon.run(host, ManagerConfig(advertise=f"tcp://{MANAGER}:2377"))
+    await manager_daemon.run(host, CONFIG)
 
 
 async def run_agent(token: str, host: Host) -> None:
     """An agent's daemon."""
-    config = AgentConfig(state_dir="/var/lib/beeyard/agent", managers=(f"tcp://{MANAGER}:2377",), join_token=token)
+    config = AgentConfig(
+        state_dir="/var/lib/beeyard/agent", managers=(f"tcp://{MANAGER}:2377",), join_token=token, hooks=POLICY
+    )
     await agent_daemon.run(host, config)
 
 
 class Cluster:
     """The cluster of one world."""
 
-    def __init__(self, world: SimWorld, sizes: Sizes) -> None:
+    def __init__(self, world: SimWorld, sizes: Sizes, networks: Layout = layout.PLAIN) -> None:
         self.world = world
         self.sizes = sizes
+        self.networks = networks
         self.api = ClusterApi(world, MANAGER)
         self.agents = [f"a{number}" for number in range(1, sizes.n_agents + 1)]
 
-    async def start(self) -> list[str]:
-        """Start everything on a network that works; gives the ids of the networks for services."""
+    async def start(self) -> dict[str, str]:
+        """Start everything on a network that works; gives the ids of the networks for services by their names."""
         self.world.start(MANAGER, run_manager)
         swarm = await self.api.insist("GET", "/swarm")
         daemon = functools.partial(run_agent, swarm["JoinTokens"]["Worker"])
@@ -89,7 +102,7 @@ class Cluster:
             self.world.start(name, daemon)
         await self.until_ready()
         await self.label_racks()
-        return [await self.create_networks()]
+        return await self.create_networks()
 
     async def until_ready(self, *, timeout_s: float = 60.0) -> None:
         """Every agent is a node that can be reached."""
@@ -108,30 +121,45 @@ class Cluster:
             version = node["Version"]["Index"]
             await self.api.call("POST", f"/nodes/{node['ID']}/update", spec, version=version)
 
-    async def create_networks(self) -> str:
-        """A pool for each rack, so small that addresses are soon used again, and the network that draws from both."""
-        for rack, first in (("r1", "10.77.0.64"), ("r2", "10.77.0.96")):
-            await self.api.call("POST", "/networks/create", a_pool(rack, f"{first}/{self.sizes.prefix}"))
-        lan = {"Name": "lan", "Driver": "macvlan", "Scope": "swarm", "ConfigFrom": {"Network": "racks"}}
-        made = await self.api.call("POST", "/networks/create", lan)
-        network_id: str = made["Id"]
-        return network_id
+    async def create_networks(self) -> dict[str, str]:
+        """A pool for each rack, so small that addresses are soon used again, and all networks."""
+        for rack, firsts in RACKS.items():
+            body = self.networks.pool(f"lan-{rack}", firsts, self.sizes.prefix, f"node.labels.rack=={rack}")
+            await self.api.call("POST", "/networks/create", body)
+        made: dict[str, str] = {}
+        for body in self.networks.creations():
+            made[body["Name"]] = (await self.api.call("POST", "/networks/create", body))["Id"]
+        return made
+
+    async def remove_networks(self) -> None:
+        """Those of services. A request that was not answered may have been carried out."""
+        for name in self.networks.names():
+            try:
+                await self.api.insist("DELETE", f"/networks/{name}")
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
 
     async def check_books(self) -> None:
         """What the API says of the addresses adds up."""
-        checkers.check_books(await self._inspect_network(), n_addresses=self.sizes.n_addresses)
+        services = await self.api.insist("GET", "/services")
+        pinned = any("beeyard.addresses" in service["Spec"]["Labels"] for service in services)
+        checkers.check_books(await self._inspect_network(), await self._pools(), pinned=pinned)
 
     async def check_books_are_empty(self) -> None:
         """All addresses are free, says the API."""
-        checkers.check_books_are_empty(await self._inspect_network(), n_addresses=self.sizes.n_addresses)
+        checkers.check_books_are_empty(await self._inspect_network(), await self._pools())
 
     async def check_slots(self) -> None:
         """Each slot runs once, on all machines together."""
         checkers.check_slots(self.world, [task["ID"] for task in await self.tasks()])
 
     async def _inspect_network(self) -> dict[str, Any]:
-        network: dict[str, Any] = await self.api.insist("GET", "/networks/lan")
+        network: dict[str, Any] = await self.api.insist("GET", f"/networks/{LAN}")
         return network
+
+    async def _pools(self) -> list[dict[str, Any]]:
+        return [network for network in await self.api.insist("GET", "/networks") if network["ConfigOnly"]]
 
     async def tasks(self, **filters: Any) -> list[dict[str, Any]]:
         """Every task that the manager knows."""
@@ -139,69 +167,129 @@ class Cluster:
         return found
 
 
-def a_pool(rack: str, ip_range: str) -> dict[str, Any]:
-    """What the docker command sends for the pool of one rack."""
-    return {
-        "Name": f"lan-{rack}",
-        "ConfigOnly": True,
-        "IPAM": {"Config": [{"Subnet": "10.77.0.0/24", "IPRange": ip_range, "Gateway": "10.77.0.1"}]},
-        "Options": {"parent": "eth0"},
-        "Labels": {"beeyard.config": "racks", "beeyard.nodes": f"node.labels.rack=={rack}"},
-    }
-
-
 async def scenario(world: SimWorld) -> None:
     """Users and a nemesis for a while, then rest, then nothing."""
-    cluster = Cluster(world, draw_sizes(world.generator("sizes")))
-    world.trace.event("world", str(cluster.sizes))
-    for name in (MANAGER, *cluster.agents):
-        world.machine(name)
-    history = History(world, ManagerConfig().store_path)
-    history.watch(MANAGER)
-    nemesis = Nemesis(world, managers=[MANAGER], agents=cluster.agents, neighbours=[NEIGHBOUR])
-    network_ids = await cluster.start()
-    workload = Workload(world, cluster.api, network_ids, cluster.sizes)
-    nemesis.next_answer = workload.next_answer
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(checkers.watch_machines, world)
-        nemesis.prepare()
-        await _break_things(nemesis, workload)
+    await Story(world).play()
+
+
+class Story:
+    """Everybody in one world, and what happens one after the other."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        networks = draw_layout(world.generator("layout"))
+        self.cluster = cluster = Cluster(world, draw_sizes(world.generator("sizes")), networks)
+        world.trace.event("world", f"{cluster.sizes}; {networks}")
+        for name in (MANAGER, *cluster.agents):
+            world.machine(name)
+        self.plugin = ClusterPlugin(world, networks.plugin, MANAGER) if networks.plugin else None
+        self.hooks = HookScripts(world.generator("hooks"))
+        for name in (MANAGER, *cluster.agents):
+            self.hooks.install(world.machine(name))
+        self.strangers = Strangers(world)
+        self.strangers.watch()
+        self.visitors = Visitors(world, self.strangers, networks, cluster.sizes)
+        self.history = History(world, CONFIG.store_path, put_aside_s=CONFIG.put_aside_s)
+        self.history.watch(MANAGER)
+        others: dict[str, Fault] = {**self.visitors.faults, **(self.plugin.faults if self.plugin else {})}
+        self.nemesis = Nemesis(world, managers=[MANAGER], agents=cluster.agents, neighbours=[NEIGHBOUR], others=others)
+
+    async def play(self) -> None:
+        """From the first start to the last power cut."""
+        if self.plugin is not None:
+            await self.plugin.start()
+        self.workload = Workload(
+            self.world, self.cluster.api, self.cluster.networks, await self.cluster.start(), self.cluster.sizes
+        )
+        self.nemesis.next_answer = self.workload.next_answer
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(checkers.watch_machines, self.world, self.strangers)
+            self.nemesis.prepare()
+            await self._break_things()
+            await self._come_to_rest()
+            await self.workload.remove_all()
+            await _until_empty(self.cluster)
+            nursery.cancel_scope.cancel()
+        await self._check_nothing_is_left()
+        self.world.power_cut(MANAGER)
+        await check_store_is(self.history, MANAGER)
+
+    async def _break_things(self) -> None:
+        """The phase in which anything may break; what holds is checked beside it."""
+        if self.plugin is not None:
+            self.plugin.misbehave()
+        operator = PoolOperator(self.world, self.cluster.api, self.cluster.networks, self.cluster.sizes)
+        with trio.move_on_after(SAFETY_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.nemesis.run)
+                nursery.start_soon(self.workload.run, 2.0)
+                nursery.start_soon(operator.run)
+        self.nemesis.heal()
+        self.visitors.heal()
+        self.hooks.calm()
+        if self.plugin is not None:
+            self.plugin.heal()
+
+    async def _come_to_rest(self) -> None:
+        """All that was promised comes true, first without the plugin if there is one."""
+        cluster, workload = self.cluster, self.workload
+        if self.plugin is not None:
+            self.plugin.break_for_good()
         await cluster.until_ready(timeout_s=LIVENESS_S)
         await workload.activate_all()
+        if self.plugin is not None:
+            await _until_converged(cluster, workload, without=PLUGIN_NETWORK)
+            self.plugin.heal()
         await _until_converged(cluster, workload)
         await workload.check_promises()
         await _until_it_holds(cluster.check_slots)
         await _until_it_holds(cluster.check_books)
-        await workload.remove_all()
-        await _until_empty(cluster)
-        nursery.cancel_scope.cancel()
-    checkers.check_nothing_is_left(world)
-    await _until_it_holds(cluster.check_books_are_empty)
-    world.power_cut(MANAGER)
-    await check_store_is(history, MANAGER)
+        await _until_it_holds(_as_async(checkers.check_routes, self.world))
+        await _until_it_holds(_as_async(check_every_port_leads, self.world))
+        if self.plugin is not None:
+            await _until_it_holds(_as_async(self.plugin.check_books, self.history))
+
+    async def _check_nothing_is_left(self) -> None:
+        """Of any task on any machine, in the manager's books and in its plugin's."""
+        checkers.check_nothing_is_left(self.world)
+        check_hooks_are_paired(self.world)
+        await _until_it_holds(self.cluster.check_books_are_empty)
+        if self.plugin is not None:
+            await _until_it_holds(functools.partial(self._check_plugin, pools=False))
+            await self.cluster.remove_networks()
+            await _until_it_holds(functools.partial(self._check_plugin, pools=True))
+
+    async def _check_plugin(self, *, pools: bool) -> None:
+        assert self.plugin is not None
+        self.plugin.check_books_are_empty(self.history, pools=pools)
+        await trio.lowlevel.checkpoint()
 
 
-async def _break_things(nemesis: Nemesis, workload: Workload) -> None:
-    """The phase in which anything may break; what holds is checked beside it."""
-    with trio.move_on_after(SAFETY_S):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(nemesis.run)
-            nursery.start_soon(workload.run, 2.0)
-    nemesis.heal()
+def _as_async(check: Callable[..., None], *arguments: Any) -> Callable[[], Awaitable[None]]:
+    async def checked() -> None:
+        check(*arguments)
+        await trio.lowlevel.checkpoint()
+
+    return checked
 
 
-async def _until_converged(cluster: Cluster, workload: Workload) -> None:
-    """Every service has its replicas running; `tests/sim/sizes.py` sees to it that all fit."""
-    wanted = await workload.wanted_tasks()
+async def _until_converged(cluster: Cluster, workload: Workload, *, without: str = "") -> None:
+    """Every service has its replicas running; `tests/sim/sizes.py` sees to it that all fit.
+
+    `without`: but for those on this network.
+    """
+    wanted_of = await workload.wanted_tasks(without)
+    wanted = sum(wanted_of.values())
     deadline = trio.current_time() + LIVENESS_S
     while True:
-        tasks = await cluster.tasks()
+        tasks = [task for task in await cluster.tasks() if task["ServiceID"] in wanted_of]
         running = [task for task in tasks if task["Status"]["State"] == "running" and task["DesiredState"] == "running"]
         # Tasks that end by themselves are replaced after a second: nearly all, at one moment, is all there ever is.
         if len(running) >= wanted - wanted // 5:
             return
         assert trio.current_time() < deadline, (
-            f"{len(running)} of {wanted} tasks run {LIVENESS_S:g} s after everything was healed: {_waiting(tasks)}"
+            f"{len(running)} of {wanted} tasks{f' on other networks than {without}' if without else ''} run "
+            f"{LIVENESS_S:g} s after everything {'else ' if without else ''}was healed: {_waiting(tasks)}"
         )
         await trio.sleep(1)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S
 from beeyard.core.grant import AddressGrant
-from beeyard.core.model import StoredObject, Task
+from beeyard.core.ipam import AddressLease, PoolLease
+from beeyard.core.model import Node, Service, StoredObject, Task
 from beeyard.core.states import DESIRED_TRANSITIONS, TaskState, may_become
 from beeyard.runtime.host import Record
-from beeyard.runtime.sim import SimWorld
+from beeyard.runtime.sim import SimMachine, SimWorld
+from tests.sim.grants import GrantRules
 from tests.sim.lan import ROUNDING_S, task_addresses, task_of
 
 _decoder: msgspec.msgpack.Decoder[StoredObject] = msgspec.msgpack.Decoder(StoredObject)  # type: ignore[arg-type]
@@ -21,13 +24,17 @@ _decoder: msgspec.msgpack.Decoder[StoredObject] = msgspec.msgpack.Decoder(Stored
 class History:
     """The tasks of one store. `watch` it before the manager starts."""
 
-    def __init__(self, world: SimWorld, store_path: str) -> None:
+    def __init__(self, world: SimWorld, store_path: str, *, put_aside_s: float = 3600.0) -> None:
         self.tasks: dict[str, Task] = {}
+        self.leases: dict[str, AddressLease] = {}
+        self.pool_leases: dict[str, PoolLease] = {}
         self.index = 0
         self.world = world
         self.store_path = store_path
         self._holders: dict[tuple[str, str], str] = {}  # (segment, address) → task
-        self._ended_s: dict[tuple[str, str], float] = {}  # when the address was given up last
+        self._ended: dict[tuple[str, str], tuple[float, Task]] = {}  # when the address was given up last, and by whom
+        self._hostnames: dict[str, str] = {}  # by node
+        self._rules = GrantRules(self._machine_of, put_aside_s)
 
     def watch(self, machine_name: str) -> None:
         """Check each batch that becomes durable on a machine, also one whose writer did not live to see it."""
@@ -38,16 +45,37 @@ class History:
         if path != self.store_path:
             return
         for record in batch:
-            if record.index > self.index and record.kind == "task":
+            if record.index > self.index:
                 self._stored_one(record)
         self.index = max(self.index, batch[-1].index)
 
+    def _machine_of(self, node_id: str) -> SimMachine | None:
+        return self.world.machines.get(self._hostnames.get(node_id, ""))
+
     def _stored_one(self, record: Record) -> None:
+        if record.kind == "task":
+            self._task_stored(record)
+        elif record.kind == "service":
+            service = _decoder.decode(record.data) if record.data is not None else None
+            assert service is None or isinstance(service, Service)
+            self._rules.service_stored(record.id, service)
+        elif record.kind == "node" and record.data is not None:
+            node = _decoder.decode(record.data)
+            assert isinstance(node, Node)
+            self._hostnames[node.id] = node.description.hostname
+        elif record.kind in ("address_lease", "pool_lease"):
+            leases = cast("dict[str, Any]", self.leases if record.kind == "address_lease" else self.pool_leases)
+            leases.pop(record.id, None)
+            if record.data is not None:
+                leases[record.id] = _decoder.decode(record.data)
+
+    def _task_stored(self, record: Record) -> None:
         before = self.tasks.get(record.id)
         if record.data is None:
             assert before is not None, f"task {record.id} was deleted and never stored"
             self._check_is_off_the_lan(before, "deleted")
             self._give_up(before)
+            self._rules.task_deleted(before)
             del self.tasks[record.id]
             return
         task = _decoder.decode(record.data)
@@ -55,6 +83,7 @@ class History:
         if before is not None:
             check_task_grew(before, task)
         self.tasks[record.id] = task
+        self._rules.task_stored(before, task)
         if task.status.state.is_terminal:
             if before is None or not before.status.state.is_terminal:
                 self._check_is_off_the_lan(task, f"stored as {task.status.state.name}")
@@ -66,16 +95,17 @@ class History:
         for key in addresses_of(task):
             holder = self._holders.setdefault(key, task.id)
             assert holder == task.id, f"address {key[1]} of task {holder} was also granted to task {task.id}"
-            rested_s = trio.current_time() - self._ended_s.pop(key, -COOL_DOWN_S)
-            assert rested_s >= COOL_DOWN_S - ROUNDING_S, (
-                f"address {key[1]} was granted to task {task.id} {rested_s:.3f} s after another had given it up"
+            ended_s, former = self._ended.pop(key, (-COOL_DOWN_S, task))
+            rested_s = trio.current_time() - ended_s
+            assert rested_s >= COOL_DOWN_S - ROUNDING_S or is_pinned_to_both(key[1], former, task), (
+                f"address {key[1]} was granted to task {task.id} {rested_s:.3f} s after {former.id} had given it up"
             )
 
     def _give_up(self, task: Task) -> None:
         for key in addresses_of(task):
             if self._holders.get(key) == task.id:
                 del self._holders[key]
-                self._ended_s[key] = trio.current_time()
+                self._ended[key] = trio.current_time(), task
 
     def _check_is_off_the_lan(self, task: Task, what: str) -> None:
         if not any(addresses_of(task)):
@@ -84,6 +114,12 @@ class History:
             assert task_of(self.world.machines[name], live.netns) != task.id, (
                 f"task {task.id} was {what} while {live.address} was up on {name}"
             )
+
+
+def is_pinned_to_both(address: str, former: Task, task: Task) -> bool:
+    """Whether an address is pinned to the slot of both tasks: then it need not rest between them."""
+    same_slot = (former.service_id, former.slot) == (task.service_id, task.slot)
+    return same_slot and address in former.pins and address in task.pins
 
 
 def addresses_of(task: Task) -> Iterator[tuple[str, str]]:
@@ -117,4 +153,4 @@ async def check_store_is(history: History, machine_name: str) -> None:
     assert found == set(history.tasks), f"tasks on disk: {sorted(found)}, stored: {sorted(history.tasks)}"
 
 
-__all__ = ["History", "addresses_of", "check_store_is", "check_task_grew"]
+__all__ = ["History", "addresses_of", "check_store_is", "check_task_grew", "is_pinned_to_both"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S
+from beeyard.core.grant import AddressGrant
+from beeyard.core.pins import pins_of
+from beeyard.core.wire import AssignedTask
 from beeyard.runtime.fake_kernel import LiveAddress
 from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_parts import FakeParts
@@ -39,9 +42,19 @@ def task_addresses(world: SimWorld) -> Iterator[tuple[str, LiveAddress]]:
 
 def task_of(machine: SimMachine, netns: str) -> str:
     """Id of the task whose namespace it is; "" for nobody's."""
+    task = assigned_task(machine, netns)
+    return task.id if task is not None else ""
+
+
+def assigned_task(machine: SimMachine, netns: str) -> AssignedTask | None:
+    """The task whose namespace it is."""
     parts = parts_of(machine)
     tasks = parts.tasks.by_id.values() if parts is not None else ()
-    return next((task.task.id for task in tasks if task.netns == netns), "")
+    return next((task.task for task in tasks if task.netns == netns), None)
+
+
+def _nothing(machine: str, address: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclasses.dataclass
@@ -52,6 +65,7 @@ class _Seen:
     netns: str
     task_id: str
     at_s: float
+    slot: tuple[str, int] | None  # (service, slot) to which the address is pinned
 
 
 class Lan:
@@ -59,10 +73,15 @@ class Lan:
 
     An address can only appear when some kernel is asked for it, so it is enough to look at that kernel then. That one has
     disappeared is noticed later, which makes its rest look shorter to nobody: it was seen at most when it was still there.
+
+    Args:
+        world: whose machines are followed.
+        came_up: called with (machine, address) when an address that the LAN is asked for has come up on a new link.
     """
 
-    def __init__(self, world: SimWorld) -> None:
+    def __init__(self, world: SimWorld, came_up: Callable[[str, str], None] = _nothing) -> None:
         self._world = world
+        self._came_up = came_up
         self._seen: dict[str, _Seen] = {}
 
     def watch(self) -> None:
@@ -83,11 +102,19 @@ class Lan:
         for live in addresses_on(machine):
             seen = self._seen.get(live.address)
             if seen is None or seen.machine != machine.name or seen.netns != live.netns:
-                task_id = task_of(machine, live.netns)
+                task = assigned_task(machine, live.netns)
+                task_id = task.id if task is not None else ""
                 if seen is not None:
                     check_no_address_twice(self._world)
-                    _check_rest(live.address, seen, machine.name, task_id)
-                self._seen[live.address] = _Seen(machine.name, live.netns, task_id, now_s)
+                    if seen.slot is None or seen.slot != pinned_to(task, live.address):
+                        _check_rest(live.address, seen, machine.name, task_id)
+                if task is not None:
+                    check_is_granted(task, live)
+                if live.arp:
+                    self._came_up(machine.name, live.address)
+                self._seen[live.address] = _Seen(
+                    machine.name, live.netns, task_id, now_s, pinned_to(task, live.address)
+                )
             else:
                 seen.at_s = now_s
 
@@ -99,6 +126,25 @@ def _check_rest(address: str, seen: _Seen, machine: str, task_id: str) -> None:
         f"address {address} of task {seen.task_id} on {seen.machine} went to task {task_id} on {machine} "
         f"{rested_s:.3f} s after it was last seen"
     )
+
+
+def pinned_to(task: AssignedTask | None, address: str) -> tuple[str, int] | None:
+    """The slot to which an address is pinned by the labels of a task's service: it need not rest between them."""
+    if task is None or address not in pins_of(task.service_labels).of_slot(task.slot):
+        return None
+    return task.service_id, task.slot
+
+
+def check_is_granted(task: AssignedTask, live: LiveAddress) -> None:
+    """A task's link has the addresses that it was granted, and the MAC address that goes with them."""
+    grants = [
+        grant
+        for grant in task.grants
+        if isinstance(grant, AddressGrant) and live.address in [a.partition("/")[0] for a in grant.addresses]
+    ]
+    assert grants, f"task {task.id} has {live.address}, which it was not granted"
+    macs = [grant.mac for grant in grants if grant.driver == "macvlan"]
+    assert live.mac in macs or not any(macs), f"task {task.id} has {live.address} at {live.mac}, granted with {macs}"
 
 
 def check_no_address_twice(world: SimWorld) -> None:
@@ -113,4 +159,13 @@ def check_no_address_twice(world: SimWorld) -> None:
         seen[live.address] = (name, live)
 
 
-__all__ = ["Lan", "addresses_on", "check_no_address_twice", "parts_of", "task_addresses", "task_of"]
+__all__ = [
+    "Lan",
+    "addresses_on",
+    "assigned_task",
+    "check_is_granted",
+    "check_no_address_twice",
+    "parts_of",
+    "task_addresses",
+    "task_of",
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 
@@ -54,6 +54,7 @@ class Nemesis:
         managers: names of the daemons that are managers; each on the machine of the same name.
         agents: those that are agents, likewise.
         neighbours: daemons on the managers' machines that are no managers.
+        others: further kinds of fault, each of which heals itself; who passes them heals what is left of them.
         rng: where everything is drawn from.
     """
 
@@ -64,6 +65,7 @@ class Nemesis:
         managers: Sequence[str],
         agents: Sequence[str],
         neighbours: Sequence[str] = (),
+        others: Mapping[str, Fault] = {},
         rng: random.Random | None = None,
     ) -> None:
         self.world = world
@@ -91,6 +93,7 @@ class Nemesis:
             "slow disk": self._slow_disk,
             "full disk": self._full_disk,
             "slow line": self._slow_line,
+            **others,
         }
         self.plan = self._draw_plan()
         self._busy: dict[str, None] = {}  # machines that a fault has in its hands

@@ -1,7 +1,8 @@
 """How large the cluster of a seed is. Whatever users ask for fits, so that it must all run once everything is healed.
 
 A machine has room for four units. A waiting task of one unit finds no node only when every node has four, one of two units
-only when every node has three; and a task with an address needs a node of a rack whose pool is not empty.
+only when every node has three; and a task with an address needs a node of a rack whose pool is not empty. A fixed port closes
+a node to the tasks of its own service alone, and these are few.
 `check_that_all_fits` counts how many tasks that would take.
 """
 
@@ -11,6 +12,7 @@ import dataclasses
 import random
 
 UNITS = 4  # in which a machine's room is asked for
+FIXED_PORT_TASKS = 3  # of a service with a port that is the same on every node, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,5 +49,6 @@ def check_that_all_fits(sizes: Sizes) -> None:
     others = sizes.n_services * sizes.n_tasks - 1
     units_of_full_node = UNITS - max(sizes.units) + 1
     tasks_of_full_node = -(-units_of_full_node // max(sizes.units))
-    tasks_of_closed_rack = min(sizes.n_agents // 2 * tasks_of_full_node, sizes.n_addresses)
-    assert others < 2 * tasks_of_closed_rack, f"{sizes}: {others} other tasks may close both racks"
+    n_nodes = sizes.n_agents // 2
+    tasks_of_racks = [min(n * tasks_of_full_node, sizes.n_addresses) for n in (n_nodes, n_nodes - FIXED_PORT_TASKS + 1)]
+    assert others < sum(tasks_of_racks), f"{sizes}: {others} other tasks may close both racks"

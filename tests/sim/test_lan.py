@@ -50,7 +50,13 @@ def assigned(task_id: str) -> AssignedTask:
     """A task as an agent gets it."""
     spec = TaskSpec(image="host")
     return AssignedTask(
-        id=task_id, service_id="s", service_name="web", slot=1, spec=spec, desired_state=TaskState.RUNNING
+        id=task_id,
+        service_id="s",
+        service_name="web",
+        slot=1,
+        spec=spec,
+        desired_state=TaskState.RUNNING,
+        grants=(GRANT,),
     )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import trio
 
-from beeyard.runtime.sim import CPU_NANO, SimWorld
+from beeyard.runtime.sim import SimWorld
 from tests.sim.api import ClusterApi, Refused, Unanswered
+from tests.sim.layout import Layout
 from tests.sim.promises import ABSENT, Outcome, Promise
-from tests.sim.sizes import UNITS, Sizes
+from tests.sim.services import Draft, draw_service
+from tests.sim.sizes import Sizes
 
 # A request that a manager has read is done soon after.
 AT_REST_S = 5.0
@@ -19,11 +21,15 @@ AT_REST_S = 5.0
 class Workload:
     """Creates, scales, changes and removes services, and remembers each answer."""
 
-    def __init__(self, world: SimWorld, api: ClusterApi, network_ids: list[str], sizes: Sizes) -> None:
+    def __init__(
+        self, world: SimWorld, api: ClusterApi, layout: Layout, network_ids: dict[str, str], sizes: Sizes
+    ) -> None:
         self.world = world
         self.promises: dict[str, Promise] = {}
         self.n_requests = self.n_answered = 0
+        self.drafts: dict[str, Draft] = {}  # as each was first asked for
         self._api = api
+        self._layout = layout
         self._network_ids = network_ids
         self._sizes = sizes
         self._rng: random.Random = world.generator("workload")
@@ -74,9 +80,14 @@ class Workload:
                 f"service {name} has {replicas} replicas, promised: one of {promise.possible}"
             )
 
-    async def wanted_tasks(self) -> int:
-        """How many tasks the services that exist ask for."""
-        return sum(replicas_of(service) for service in await self._api.insist("GET", "/services"))
+    async def wanted_tasks(self, without: str = "") -> dict[str, int]:
+        """How many tasks each service that exists asks for, by id; but for those on a network of this name."""
+        services = await self._api.insist("GET", "/services")
+        return {
+            service["ID"]: replicas_of(service)
+            for service in services
+            if without not in self.drafts[service["Spec"]["Name"]].networks
+        }
 
     async def _one(self) -> None:
         present = [name for name, promise in self.promises.items() if promise.possible != (ABSENT,)]
@@ -85,8 +96,7 @@ class Workload:
         verb = self._rng.choice(("create", "scale", "scale", "change", "remove"))
         if verb == "create" or not names:
             if len(present) < self._sizes.n_services:
-                # A name with a dash cannot be the start of some other service's id.
-                await self._create(f"web-{len(self.promises)}")
+                await self._create(len(self.promises))
             return
         name = self._rng.choice(names)
         if verb == "remove":
@@ -116,21 +126,12 @@ class Workload:
         else:
             self.world.trace.event("user", f"{path} {availability} done")
 
-    async def _create(self, name: str) -> None:
-        replicas = self._rng.randint(0, self._sizes.n_tasks)
-        body = {
-            "Name": name,
-            "Labels": {"beeyard.on-isolation": "fence"} if self._rng.random() < 0.4 else {},
-            "TaskTemplate": {
-                "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
-                "Resources": {"Reservations": {"NanoCPUs": self._rng.choice(self._sizes.units) * CPU_NANO // UNITS}},
-                "RestartPolicy": {"Condition": "any", "Delay": 1_000_000_000},
-                "Networks": [{"Target": target} for target in self._network_ids if self._rng.random() < 0.7],
-            },
-            "Mode": {"Replicated": {"Replicas": replicas}},
-        }
+    async def _create(self, number: int) -> None:
+        draft = draw_service(self._rng, number, self._layout, self._network_ids, self._sizes)
+        name = draft.body["Name"]
+        self.drafts[name] = draft
         self.promises[name] = Promise()
-        await self._ask(name, "POST", "/services/create", body, replicas)
+        await self._ask(name, "POST", "/services/create", draft.body, draft.replicas)
 
     async def _update(self, name: str, *, scale: bool) -> None:
         try:
@@ -140,7 +141,7 @@ class Workload:
         spec = shown["Spec"]
         replicas = replicas_of(shown)
         if scale:
-            replicas = self._rng.randint(0, self._sizes.n_tasks)
+            replicas = self._rng.randint(0, self.drafts[name].replicas_max)
             spec["Mode"] = {"Replicated": {"Replicas": replicas}}
         else:
             container = spec["TaskTemplate"]["ContainerSpec"]

@@ -30,6 +30,8 @@ FAULTS = (
     "twice",  # gives an address that somebody has already, without noting it
     "outside",  # gives an address that is not in the pool, without noting it
 )
+# Not drawn: "deep" does it, and says what is nested deeper than a decoder can follow; "other pool", of RequestPool alone,
+# gives the pool and says another subnet.
 Script = Callable[[str, dict[str, Any]], str]  # (method, body) → a fault or ""
 
 
@@ -160,8 +162,12 @@ class SimPlugin:
         found = answer(self.books, method, body, self.capabilities)
         if fault == "cut after":
             return None
+        if fault == "other pool" and found is not None:
+            found = {**found, "Pool": "192.0.2.0/24"}
         if fault == "junk":
             return 200, b"<html>it works</html>"
+        if fault == "deep":
+            return 200, b'{"Data":' * 5000
         if fault == "late":
             await trio.sleep(self.late_s)
         return (404, b"404 page not found\n") if found is None else (200, json.dumps(found).encode())
@@ -178,7 +184,10 @@ async def _read(http: h11.Connection, stream: trio.abc.Stream) -> tuple[h11.Requ
     request: h11.Request | None = None
     body = b""
     while True:
-        event = http.next_event()
+        try:
+            event = http.next_event()
+        except h11.RemoteProtocolError:
+            return None  # who asked has died in the middle of it
         if event is h11.NEED_DATA:
             http.receive_data(bytes(await stream.receive_some(65536)))
         elif isinstance(event, h11.Request):

@@ -1,0 +1,65 @@
+"""What users ask for: services of every kind that the networks of a cluster carry, drawn from the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+from beeyard.runtime.sim import CPU_NANO
+from tests.sim.layout import LAN, ROUTED, Layout
+from tests.sim.sizes import FIXED_PORT_TASKS, UNITS, Sizes
+
+FIXED_PORT = 8000
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A service that is about to be created."""
+
+    body: dict[str, Any]
+    replicas: int
+    replicas_max: int
+    networks: tuple[str, ...]  # names
+
+
+def draw_service(rng: random.Random, number: int, layout: Layout, network_ids: dict[str, str], sizes: Sizes) -> Draft:
+    """The service of that number; a name with a dash cannot be the start of some other service's id."""
+    names = [name for name in layout.names() if rng.random() < (0.7 if name == LAN else 0.3)]
+    labels = {"beeyard.on-isolation": "fence"} if rng.random() < 0.4 else {}
+    if rng.random() < 0.2:
+        names = [LAN]
+        pins = layout.pins(number, sizes.n_tasks)
+        labels = {"beeyard.on-isolation": "fence", "beeyard.addresses": pins}
+    if rng.random() < 0.2 and names and ROUTED not in names:
+        labels["beeyard.mac"] = "per-slot"
+    ports, replicas_max = draw_ports(rng, number, sizes)
+    replicas = rng.randint(0, replicas_max)
+    body = {
+        "Name": f"web-{number}",
+        "Labels": labels,
+        "TaskTemplate": {
+            "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
+            "Resources": {"Reservations": {"NanoCPUs": rng.choice(sizes.units) * CPU_NANO // UNITS}},
+            "RestartPolicy": {"Condition": "any", "Delay": 1_000_000_000},
+            "Networks": [{"Target": network_ids[name]} for name in names],
+        },
+        "EndpointSpec": {"Ports": ports},
+        "Mode": {"Replicated": {"Replicas": replicas}},
+    }
+    return Draft(body=body, replicas=replicas, replicas_max=replicas_max, networks=tuple(names))
+
+
+def draw_ports(rng: random.Random, number: int, sizes: Sizes) -> tuple[list[dict[str, Any]], int]:
+    """The ports of a service, and how many tasks it may have: two with the same fixed port need two nodes."""
+    if rng.random() < 0.7:
+        return [], sizes.n_tasks
+    protocol = rng.choice(("tcp", "udp"))
+    chosen = {"Protocol": protocol, "TargetPort": 81, "PublishMode": "host"}
+    if rng.random() < 0.5:
+        return [chosen], sizes.n_tasks
+    fixed = {"Protocol": "tcp", "TargetPort": 80, "PublishedPort": FIXED_PORT + number, "PublishMode": "host"}
+    return [fixed, chosen] if rng.random() < 0.5 else [fixed], min(FIXED_PORT_TASKS, sizes.n_tasks)
+
+
+__all__ = ["FIXED_PORT", "Draft", "draw_ports", "draw_service"]
