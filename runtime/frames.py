@@ -81,5 +81,5 @@ class FrameStream(Generic[M]):
     def _decode(self, frame: bytes) -> M:
         try:
             return self._decoder.decode(frame)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:  # the latter: nested too deeply, in what is skipped too
             raise RemoteProtocolError(f"not a message of this protocol: {error}") from error

@@ -71,7 +71,7 @@ def _address_in(plugin: str, path: str, data: bytes) -> str:
     if path.endswith(".json"):
         try:
             spec = msgspec.json.decode(data, type=_SpecFile)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PluginFault(plugin, FaultKind.MISSING, f"{path} cannot be read: {error}") from None
         address = spec.Addr
         if spec.TLSConfig is not None:

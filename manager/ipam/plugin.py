@@ -184,7 +184,7 @@ class Plugin:
         try:
             # Plugins written in Go may answer a call that gives nothing with nothing.
             return msgspec.json.decode(answer or b"{}", type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        except _UNREADABLE as problem:
             reason = f"its answer to {method} cannot be read ({problem}): {quote(answer.decode('utf-8', 'replace'))}"
             raise PluginFault(self.name, FaultKind.JUNK, reason, in_doubt=True) from None
 
@@ -194,12 +194,14 @@ class _NotFound(PluginFault):
 
 
 _encode = msgspec.json.Encoder().encode
+# What a decoder raises for bytes that are not what was expected; the last, when they are nested too deeply.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def _error_in(answer: bytes) -> str:
     try:
         error = msgspec.json.decode(answer, type=protocol.Error)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         return ""
     return error.Error or error.Err
 

@@ -138,13 +138,16 @@ class Pools:
                     await plugin.ask_address(pool_id, held.options, address.partition("/")[0])
         if tuple(parts) != lease.parts:
             changed = msgspec.structs.replace(lease, parts=tuple(parts))
-            await self._store.commit_patiently(lambda tx: tx.update(changed))
+            await self._store.commit_patiently(lambda tx: _update_if_there(tx, changed))
 
     # --- giving back
 
     async def _sweep(self) -> float:
         """Give back what can be; when to look again though nothing changed."""
-        for network_id in list(self._left):
+        # Until none is left: while one is stored another creation may fail, and its pool must not be taken for a network's
+        # that was removed, with nothing known of what was obtained.
+        while self._left:
+            network_id = next(iter(self._left))
             await self._settle(network_id, self._left.pop(network_id))
         busy = {lease.pool_id for lease in self._store.address_leases.values()}
         async with trio.open_nursery() as nursery:
@@ -164,6 +167,10 @@ class Pools:
             log.info("pool not given back yet", network=lease.network_name, reason=str(fault))
             pause_s = min(PAUSE_S * 2 ** min(tries.n, 10), PAUSE_S_MAX)
             self._tries[lease.id] = _Tries(tries.n + 1, trio.current_time() + pause_s, tries.since_s)
+        except Exception:
+            # A firebreak, as in `ask`: a plugin is a program of others, and no answer of it may end the manager.
+            log.exception("giving a pool back failed", plugin=lease.plugin, network=lease.network_name)
+            self._tries[lease.id] = _Tries(tries.n + 1, trio.current_time() + PAUSE_S_MAX, tries.since_s)
 
     async def _settle(self, network_id: str, request: PoolRequest) -> None:
         """Store what a creation that failed has left."""
@@ -202,6 +209,11 @@ def _store_both(tx: Transaction, request: PoolRequest) -> Network:
     created = add_network(tx, request.network)
     tx.update(request.lease)
     return created
+
+
+def _update_if_there(tx: Transaction, lease: PoolLease) -> None:
+    if tx.get(PoolLease, lease.id) is not None:  # else it was given back meanwhile
+        tx.update(lease)
 
 
 async def _ask_again(plugin: Plugin, lease: PoolLease, part: PoolPart) -> PoolPart:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import trio
 
+from beeyard.core.errors import FailedPrecondition
 from beeyard.core.model import Service
 from beeyard.manager.control.network import remove_network
 from beeyard.runtime.sim import SimWorld
 from tests.support.memory_database import MemoryDatabase
 from tests.support.plugin_books import Books
 from tests.support.plugin_world import plugin_world
-from tests.support.sim_plugin import SimPlugin
+from tests.support.sim_plugin import SimPlugin, no_faults
 
 
 async def test_an_outage_costs_its_own_tasks_alone(autojump_clock: object) -> None:
@@ -102,6 +103,11 @@ async def test_removing_what_waits_for_a_hung_plugin_is_not_held_up(autojump_clo
             "junk",
             "IPAM plugin p1: its answer to IpamDriver.RequestAddress cannot be read (JSON is malformed: invalid character"
             " (byte 0)): <html>it works</html>",
+        ),
+        (
+            "deep",
+            "IPAM plugin p1: its answer to IpamDriver.RequestAddress cannot be read (maximum recursion depth exceeded while"
+            f" deserializing an object): {('{' + chr(34) + 'Data' + chr(34) + ':') * 25}…",
         ),
     ],
 )
@@ -211,3 +217,32 @@ async def test_a_gateway_given_to_a_task_is_refused_and_stays_the_pools(autojump
         await trio.sleep(100)
         assert plugin.books.addresses() == {"10.77.0.1": "com.docker.network.gateway"}
         assert not p.world.store.address_leases
+
+
+async def test_creations_that_fail_at_once_leave_nothing_and_hurt_nobody(autojump_clock: object) -> None:
+    """A plugin that gives other pools than it is asked for, faster than the disk writes: each is refused, each pool goes
+    back, the manager runs on."""
+    plugin, database = SimPlugin(), MemoryDatabase()
+    async with plugin_world(database) as p:
+        await p.start(plugin)
+        await p.network(plugin, "good", "10.79.0.0/24")
+        database.takes_s = 0.05
+        refused: list[str] = []
+
+        async def create(network_id: str, subnet: str) -> None:
+            with pytest.raises(FailedPrecondition) as caught:
+                await p.network(plugin, network_id, subnet)
+            refused.append(str(caught.value))
+
+        plugin.script = lambda method, body: "other pool" if method.endswith("RequestPool") else ""
+        async with trio.open_nursery() as nursery:
+            for i in range(8):
+                nursery.start_soon(create, f"bad{i}", f"10.{80 + i}.0.0/24")
+                await trio.sleep(0.017)
+        assert sorted(refused) == [f"IPAM plugin p1: it gave 192.0.2.0/24 and not 10.{80 + i}.0.0/24" for i in range(8)]
+        plugin.script = no_faults
+        await trio.sleep(60)
+        assert (list(p.world.store.pool_leases), list(plugin.books.pools.values())) == (["good"], ["10.79.0.0/24"])
+        await p.service(1, "good")
+        await trio.sleep(1)
+        assert len(p.world.running()) == 1

@@ -138,6 +138,7 @@ FIREBREAKS = {
     "manager/hooks/run.py",  # one hook of one task
     "manager/ipam/ask.py",  # one question to a plugin
     "manager/ipam/give_back.py",  # one lease on its way back
+    "manager/ipam/pools.py",  # one pool on its way back
     "agent/session.py",
     "agent/workload.py",
     "agent/lifecycle.py",

@@ -92,6 +92,14 @@ async def test_what_is_no_message_is_refused_with_a_sentence(data: bytes, senten
         await read_all(frames)
 
 
+async def test_what_is_nested_too_deeply_is_no_message_even_where_it_is_skipped() -> None:
+    head = b"\x96" + msgspec.msgpack.encode("refused/1") + b"\xa0\xc2\xc2\x00"  # one field more than we know
+    near, far = memory_stream_pair()
+    await near.send_all(framed(head + b"\x91" * 5000 + b"\xc0"))
+    with pytest.raises(RemoteProtocolError, match="not a message of this protocol: maximum recursion depth exceeded"):
+        await FrameStream(far, from_manager_decoder).receive()
+
+
 async def test_oversized_frame_is_refused_by_its_length_alone() -> None:
     """The reader does not wait for, nor store, what it will not take."""
     frames, theirs = a_pair()
