@@ -5,7 +5,7 @@ Theory of operation
 *Attach* creates the link straight in the task's namespace, deaf to the world until its last step takes it up: no address
 answers on the LAN unless the whole attachment worked. Whatever fails after the creation deletes the link again, also
 under cancellation. The order is: the namespace is told not to listen to router advertisements (they would bring
-addresses that nobody granted); the link; its addresses; up; default routes; announcement. What the kinds and modes of
+addresses that nobody granted) and to answer ARP for addresses of the link that was asked alone; the link; its addresses; up; default routes; announcement. What the kinds and modes of
 links have of their own is in `netdrivers.kind`: where the host routes (ipvlan l3, l3s) the default route leads to the link
 itself and nothing is announced.
 
@@ -41,8 +41,15 @@ LOOPBACK_INDEX = 1
 _INDEX_BASE = 0x40000000
 # What Linux gives an IPv6 route without one; used for both families so that eth0 is preferred to eth1 in both.
 _METRIC_BASE = 1024
-# A router advertisement on the LAN would add addresses and routes of its own. The default is what new links start with.
-_SETTINGS = {"ipv6/conf/default/accept_ra": "0"}
+# Written to the namespace of each task.
+_SETTINGS = {
+    # A router advertisement on the LAN would add addresses and routes of its own. The default is what new links start with.
+    "ipv6/conf/default/accept_ra": "0",
+    # Linux answers on each link for the addresses of all. A task on two segments would answer on one of them for an address
+    # that is another task's there. So each link speaks for its own alone; IPv6 does so anyway.
+    "ipv4/conf/all/arp_ignore": "1",
+    "ipv4/conf/all/arp_announce": "2",
+}
 
 
 class AttachedLink(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,13 +90,18 @@ async def attach_in_host(kernel: FakeKernel, own: int) -> None:
     await kernel.request(codec.create_macvlan(name="m0", index=0, parent=parent.index, netns_fd=own, mode="bridge"))
 
 
-async def test_attach_refuses_router_advertisements_in_the_task():
+async def test_attach_has_links_keep_to_themselves():
+    """No address of a router's, and no ARP answer for an address of another link of the task."""
     kernel = FakeKernel()
     netns = kernel.create_netns()
     await attach(kernel, netns, a_grant(), "eth0")
     link = kernel.links_of(netns)[1]
     assert not link.makes_own_addresses
-    assert link.namespace.settings == {"ipv6/conf/default/accept_ra": "0"}
+    assert link.namespace.settings == {
+        "ipv6/conf/default/accept_ra": "0",
+        "ipv4/conf/all/arp_ignore": "1",
+        "ipv4/conf/all/arp_announce": "2",
+    }
 
 
 async def test_attach_prefers_the_first_interface_for_the_default_route():
