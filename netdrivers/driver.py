@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 *Attach* creates the link straight in the task's namespace, deaf to the world until its last step takes it up: no address
 answers on the LAN unless the whole attachment worked. Whatever fails after the creation deletes the link again, also
-under cancellation. The order is: the namespace is told not to listen to router advertisements (they would bring
-addresses that nobody granted) and to answer ARP for addresses of the link that was asked alone; the link; its addresses; up; default routes; announcement. What the kinds and modes of
-links have of their own is in `netdrivers.kind`: where the host routes (ipvlan l3, l3s) the default route leads to the link
-itself and nothing is announced.
+under cancellation. The order is: the namespace is told to ignore router advertisements (they would bring addresses that
+nobody granted) and to answer on each link for the addresses of that link alone; the link; its addresses; up; default routes;
+announcement. What the kinds and modes of links have of their own is in `netdrivers.kind`: where the host routes (ipvlan l3,
+l3s) the default route leads to the link itself and nothing is announced.
 
 *Detach* makes every link of the namespace deaf and takes its addresses away, see `runtime.silence`.
 
