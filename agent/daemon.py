@@ -6,6 +6,8 @@ has an identity; then it keeps connected. A clean stop is a cancellation: tasks 
 
 from __future__ import annotations
 
+import posixpath
+
 import structlog
 import trio
 
@@ -111,13 +113,22 @@ async def _serve(
 def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper, ports: PortStep) -> tuple[Step, ...]:
     """What this node does for each task besides running it, in this order."""
     node_name = config.node_name or host.hostname
+    own_dirs = (posixpath.dirname(config.launcher),) if config.launcher else ()
+    hooks = NodeHookStep(
+        host,
+        config.hooks,
+        config.state_dir,
+        node_name=node_name,
+        node_id=lambda: identity.node_id,
+        own_dirs=own_dirs,
+    )
     return (
         ParentStep(),
         VlanStep(host.netlink),
         HostAccessStep(host.netlink),
         ProbeStep(host.netlink, config.probe_s),
         ports,
-        NodeHookStep(host, config.hooks, config.state_dir, node_name=node_name, node_id=lambda: identity.node_id),
+        hooks,
     )
 
 

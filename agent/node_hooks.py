@@ -19,7 +19,7 @@ Where there are no hooks, nothing is written and no process is started.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -37,7 +37,7 @@ from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller, HookAnswer
 STOP_TRIES = 3
 # 1 s: long enough for what is busy to be free again, short beside the deadline of a call.
 STOP_PAUSE_S = 1.0
-# Where a node keeps what is Beeyard's, besides the agent's own state directory.
+# Where a node keeps what is Beeyard's, besides what its configuration names.
 OWN_DIRS = ("/etc/beeyard", "/run/beeyard", "/run/beeyard-launcher", "/var/lib/beeyard")
 
 log = structlog.get_logger(__name__)
@@ -54,12 +54,19 @@ class NodeHookStep(Step):
     """The step of node hooks. Last in the order, so that a hook is called only for a task that all else lets in."""
 
     def __init__(
-        self, host: Host, policy: HookPolicy, state_dir: str, *, node_name: str, node_id: Callable[[], str]
+        self,
+        host: Host,
+        policy: HookPolicy,
+        state_dir: str,
+        *,
+        node_name: str,
+        node_id: Callable[[], str],
+        own_dirs: Sequence[str] = (),
     ) -> None:
-        """Args: the machine, what is allowed, where the agent keeps its state, and how this node is called."""
+        """Args: the machine, what is allowed, where the agent keeps its state and other things, how this node is called."""
         self._host = host
         self._policy = policy
-        self._own_dirs = (*OWN_DIRS, state_dir)
+        self._own_dirs = tuple(dict.fromkeys((*OWN_DIRS, state_dir, policy.directory, *own_dirs)))
         self._node_name = node_name
         self._node_id = node_id
         self._directory = f"{state_dir}/hooks"
@@ -153,7 +160,7 @@ class NodeHookStep(Step):
         Raises:
             NodeHookError: something is outside, or another hook asked for the same.
         """
-        policy, own_dirs = self._policy, self._own_dirs
+        policy, own_dirs = self._policy, await self._guarded_dirs() if reply.mounts else ()
         own_network = HOST_NETWORK_ID not in task.spec.network_ids
         faults = [hook_policy.env_fault(policy, key, value) for key, value in reply.env.items()]
         faults += [
@@ -187,6 +194,11 @@ class NodeHookStep(Step):
             mounts=tuple(mounts),
             devices=tuple(devices),
         )
+
+    async def _guarded_dirs(self) -> tuple[str, ...]:
+        """Beeyard's own directories by their names, and where symbolic links lead from there."""
+        seen = [await self._host.node_hooks.look(path) for path in self._own_dirs]
+        return (*self._own_dirs, *(found.path for found in seen if found is not None))
 
     async def _device(self, name: str, device: str) -> str:
         seen = await self._host.node_hooks.look(device) if hook_policy.is_clean_path(device) else None

@@ -223,7 +223,7 @@ class AddressBook:
             return ""
         if number in space.pinned:
             return "is kept for a slot of a service"
-        return "rests, because a task had it a moment ago" if number in space.ready_s else ""
+        return "rests: a task had it a moment ago, or a stranger has it" if number in space.ready_s else ""
 
     def ready_s(self, segment: str, address: str) -> float | None:
         """When an address that rests or was put aside is free again; None when it does neither."""

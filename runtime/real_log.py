@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
+import fcntl
 import logging
 import os
 import re
@@ -31,6 +33,7 @@ _NAMES = {
     "priority": "BEEYARD_PRIORITY",
     "errno": "BEEYARD_ERRNO",
 }
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _level = logging.INFO
 
 
@@ -115,11 +118,13 @@ class JournalWriter:
             self._socket.sendto(data, socket.MSG_DONTWAIT, self._path)
             return True
         except OSError as error:
-            if error.errno not in (90, 105):  # EMSGSIZE, ENOBUFS: too large for a datagram
+            if error.errno not in (errno.EMSGSIZE, errno.ENOBUFS):  # too large for a datagram
                 return False
         fd = os.memfd_create("journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.write(fd, data)
+            # Of who is not root, the journal takes a file in memory only if nobody can change it any more.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
             with contextlib.suppress(OSError):
                 self._socket.sendmsg([], rights, socket.MSG_DONTWAIT, self._path)

@@ -143,20 +143,19 @@ class _Daemon(Generic[T]):
             nursery.start_soon(self._be, nursery.cancel_scope)
 
     async def _be(self, scope: trio.CancelScope) -> None:
+        config = self._config
+
+        async def main(task_status: trio.TaskStatus[Running]) -> None:
+            await self._command.run(config, task_status)
+            scope.cancel()
+
         async with trio.open_nursery() as nursery:
-            ended = False
-
-            async def main(task_status: trio.TaskStatus[Running]) -> None:
-                nonlocal ended
-                await self._command.run(self._config, task_status)
-                ended = True
-
             running: Running = await nursery.start(main)
             self._running = running
+            if self._config is not config:  # it was told to reload while it started
+                running.reload(self._config)
             real_systemd.ready(running.summary())
-            if not ended:
-                nursery.start_soon(real_systemd.report, running.summary)
-        scope.cancel()
+            nursery.start_soon(real_systemd.report, running.summary)
 
     async def _obey_signals(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

@@ -101,7 +101,7 @@ class Asker:
             # A firebreak: plugins are programs of others, and whatever they make us run into costs this one task.
             log.exception("question to an IPAM plugin failed", plugin=self._desk.plugin.name, lease=ask.lease.id)
             ask.refusal = self._refusal("everywhere", f"internal error: {error!r}")
-            self._give_back.put(ask.lease.id, trio.current_time())
+            self.release(ask.lease.id, used=False, rest_s=0.0)
         if ask.abandoned and ask.refusal is None:
             self.release(ask.lease.id, used=False, rest_s=0.0)
         ask.done.set()

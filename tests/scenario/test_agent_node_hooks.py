@@ -132,6 +132,18 @@ async def test_a_refusal_rejects_the_task_and_stop_is_called(machine, autojump_c
     assert made(machine) == ["prepare gpu", "stop gpu"]
 
 
+async def test_the_agents_own_files_cannot_be_mounted_from_where_they_really_are(machine, autojump_clock):
+    """An operator moved its state to another disk and allows that disk: the node's key is on it all the same."""
+    machine.hook_policy = HookPolicy(allow_mounts=("/data",))
+    machine.hooks.add_path(STATE_DIR, "directory", leads_to="/data/beeyard")
+    machine.hooks.add_path("/data/beeyard/identity", "file")
+    answer = {"mounts": [{"source": "/data/beeyard/identity", "target": "/tmp/identity"}]}
+    machine.hooks.hooks = {"gpu": at("prepare", HookScript(answer=answer))}
+    assert await rejected(machine) == (
+        "node hook gpu may not add mount /data/beeyard/identity: Beeyard keeps its own things in /data/beeyard"
+    )
+
+
 async def test_two_hooks_that_add_the_same_refuse_each_other(machine, autojump_clock):
     machine.hook_policy = HookPolicy(allow_env=("*",))
     script = at("prepare", HookScript(answer={"env": {"A": "1"}}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import socket
 import struct
@@ -78,6 +79,8 @@ def test_a_line_too_large_for_a_datagram_goes_through_a_file(tmp_path: Path, jou
     assert data == b""
     (fd,) = array.array("i", ancillary[0][2][:4])
     with os.fdopen(fd, "rb") as file:
+        wanted = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+        assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wanted == wanted, "the journal refuses it of an unprivileged user"
         file.seek(0)
         assert parsed(file.read())["MESSAGE"] == text
 
