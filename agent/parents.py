@@ -12,8 +12,8 @@ import errno
 from beeyard.agent.steps import Step
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import KIND_ALONE, link_kind
 from beeyard.core.wire import AssignedTask
-from beeyard.netdrivers import kind
 from beeyard.runtime.host import NO_ADDITIONS, Additions
 
 _Use = tuple[str, str]  # parent, kind of link in words
@@ -45,12 +45,12 @@ class ParentStep(Step):
 
 
 def _uses_of(task: AssignedTask) -> tuple[_Use, ...]:
-    return tuple((g.parent, kind.sharing(g)) for g in task.grants if isinstance(g, AddressGrant))
+    return tuple((g.parent, link_kind(g.driver, g.mode, g.flag)) for g in task.grants if isinstance(g, AddressGrant))
 
 
 def _check(use: _Use, owner: str, other: _Use) -> None:
     (parent, words), (other_parent, other_words) = use, other
-    if parent == other_parent and (words != other_words or words == kind.ALONE):
+    if parent == other_parent and (words != other_words or words == KIND_ALONE):
         advice = f"{owner} has {other_words} on it, which excludes {words}; use another parent or the same mode"
         raise NetlinkError(errno.EBUSY, "use parent", parent, advice)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from beeyard.agent.steps import Step
 from beeyard.core.errors import AddressTaken
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import is_routed
 from beeyard.core.wire import AssignedTask
 from beeyard.netdrivers import probe
 from beeyard.runtime.host import NO_ADDITIONS, Additions, Netlink
@@ -22,16 +23,12 @@ class ProbeStep(Step):
         """See `Step.before`. Raises AddressTaken."""
         if self._wait_s <= 0:
             return NO_ADDITIONS
-        grants = [g for g in task.grants if isinstance(g, AddressGrant) and _is_on_lan(g)]
+        # Where the host routes, neighbours ask for the host's own addresses and never for a task's.
+        grants = [g for g in task.grants if isinstance(g, AddressGrant) and not is_routed(g.driver, g.mode)]
         wanted = [(grant.parent, address) for grant in grants for address in grant.addresses]
         if wanted and (taken := await probe.conflicts(self._netlink, wanted, self._wait_s)):
             raise AddressTaken(taken)
         return NO_ADDITIONS
-
-
-def _is_on_lan(grant: AddressGrant) -> bool:
-    """Whether neighbours ask for the address itself: those of ipvlan in its routed modes live behind the host's own."""
-    return not (grant.driver == "ipvlan" and grant.mode in ("l3", "l3s"))
 
 
 __all__ = ["ProbeStep"]

@@ -21,6 +21,8 @@ OPTION_MTU = "com.docker.network.driver.mtu"
 OPTION_HOST_ACCESS = "beeyard.host_access"
 
 PASSTHRU = "passthru"
+# The kind of link that tolerates no other on its parent, in the words of `link_kind`.
+KIND_ALONE = f"macvlan in mode {PASSTHRU}"
 # By option: the driver that has it, its values, the first of them the default.
 CHOICES = {
     OPTION_MODE: ("macvlan", ("bridge", "private", "vepa", PASSTHRU)),
@@ -51,6 +53,21 @@ def mode_of(options: Mapping[str, str], driver: str) -> str:
 def flag_of(options: Mapping[str, str], driver: str) -> str:
     """ipvlan's flag, its default when none is given; "" for macvlan, which has none."""
     return (options.get(OPTION_IPVLAN_FLAG) or CHOICES[OPTION_IPVLAN_FLAG][1][0]) if driver == "ipvlan" else ""
+
+
+def link_kind(driver: str, mode: str, flag: str) -> str:
+    """The kind of a link, in words; links of different kinds exclude each other on one parent, `KIND_ALONE` also itself.
+
+    The kernel keeps mode and flag of ipvlan links per parent. Source: Linux `macvlan_common_newlink`, `ipvlan_link_new`.
+    """
+    if driver == "ipvlan":
+        return f"ipvlan in mode {mode or 'l2'}" + (f" and flag {flag}" if flag not in ("", "bridge") else "")
+    return KIND_ALONE if mode == PASSTHRU else "macvlan"
+
+
+def is_routed(driver: str, mode: str) -> bool:
+    """Whether nobody on the LAN answers for a link's addresses: its host routes, and packets come by routes alone."""
+    return driver == "ipvlan" and mode in ("l3", "l3s")
 
 
 def mtu_of(options: Mapping[str, str]) -> int:
@@ -122,7 +139,9 @@ def _check_parent(parent: str) -> None:
 
 
 __all__ = [
+    "CHOICES",
     "DRIVERS",
+    "KIND_ALONE",
     "MTU_MIN_IPV6",
     "OPTION_HOST_ACCESS",
     "OPTION_IPVLAN_FLAG",
@@ -135,6 +154,8 @@ __all__ = [
     "driver_of",
     "flag_of",
     "has_host_access",
+    "is_routed",
+    "link_kind",
     "mode_of",
     "mtu_of",
     "vlan_of",

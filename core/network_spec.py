@@ -20,6 +20,7 @@ from beeyard.core.network_options import (
     OPTION_MTU,
     check_options,
     driver_of,
+    is_routed,
     mode_of,
     mtu_of,
 )
@@ -181,7 +182,7 @@ def _check_subnets(network: Network) -> list[int]:
         )
     mode = mode_of(network.options, driver)
     gateway = next((config.gateway for config in network.ipam if config.gateway), "")
-    if driver == "ipvlan" and mode != "l2" and gateway:
+    if is_routed(driver, mode) and gateway:
         reason = (
             f"{gateway} would be ignored: with {OPTION_IPVLAN_MODE} {mode} tasks send everything through their link"
         )

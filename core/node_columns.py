@@ -20,8 +20,8 @@ from beeyard.core import constraint
 from beeyard.core.demand import PoolColumn
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node, Platform
-from beeyard.core.network_options import vlan_of
-from beeyard.core.parent_links import KIND_ALONE, LinkUse, ParentLinks
+from beeyard.core.network_options import KIND_ALONE, vlan_of
+from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
 
 Codes = NDArray[np.uint8]

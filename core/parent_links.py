@@ -1,6 +1,6 @@
 """Which kinds of links sit on the nodes' parent interfaces, by what is placed and planned.
 
-Kinds that exclude each other on one parent (source: Linux `macvlan_common_newlink`, `ipvlan_link_new`):
+Kinds that exclude each other on one parent:
 
 * macvlan and ipvlan: both want to receive everything that arrives on the parent;
 * two ipvlan links of different mode or flag: both are kept per parent, so the later link would change the earlier one;
@@ -19,20 +19,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from beeyard.core.network_options import PASSTHRU
+from beeyard.core.network_options import KIND_ALONE
 
-LinkUse = tuple[str, str]  # (parent, kind)
+LinkUse = tuple[str, str]  # (parent, kind in the words of `network_options.link_kind`)
 
-KIND_ALONE = f"macvlan in mode {PASSTHRU}"
 # As the kernel numbers them: 0 nothing, 1 the kind that tolerates nothing beside it, from 2 on the others.
 ALONE, FIRST, MIXED = 1, 2, -1
-
-
-def link_kind(driver: str, mode: str, flag: str) -> str:
-    """The kind of a link, in words; links of different kinds exclude each other."""
-    if driver == "ipvlan":
-        return f"ipvlan in mode {mode or 'l2'}" + (f" and {flag}" if flag not in ("", "bridge") else "")
-    return KIND_ALONE if mode == PASSTHRU else "macvlan"
 
 
 def describe_kind(kind: str, asked: str) -> str:
@@ -134,4 +126,4 @@ class ParentLinks:
             setattr(self, name, new)
 
 
-__all__ = ["KIND_ALONE", "LinkUse", "ParentLinks", "describe_kind", "link_kind"]
+__all__ = ["LinkUse", "ParentLinks", "describe_kind"]

@@ -26,9 +26,10 @@ from beeyard.core.demand import AMOUNT_MAX, Decision, Demand, Placed, PoolColumn
 from beeyard.core.filters import Ask
 from beeyard.core.host_ports import PortTable
 from beeyard.core.model import Node
+from beeyard.core.network_options import KIND_ALONE
 from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
 from beeyard.core.node_table import NodeTable
-from beeyard.core.parent_links import KIND_ALONE, LinkUse, ParentLinks, describe_kind
+from beeyard.core.parent_links import LinkUse, ParentLinks, describe_kind
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
 from beeyard.core.service_tasks import ServiceTasks

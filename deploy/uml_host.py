@@ -120,7 +120,8 @@ class UmlLan(Lan):
             try:
                 yield
             finally:
-                assert _libc.setns(own, _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+                left = _libc.setns(own, _CLONE_NEWNET)
+                assert left == 0, os.strerror(ctypes.get_errno())
         finally:
             os.close(own)
 

@@ -17,7 +17,8 @@ import structlog
 
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Service, Task
-from beeyard.core.parent_links import LinkUse, link_kind
+from beeyard.core.network_options import link_kind
+from beeyard.core.parent_links import LinkUse
 from beeyard.core.placement import Decision, Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.blocked import Blocked, Group

@@ -26,6 +26,7 @@ import msgspec
 import trio
 
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import is_routed
 from beeyard.netdrivers import codec, codec_route, kind, refusal
 from beeyard.netdrivers.announce import announcement
 from beeyard.netdrivers.changes import Change, make
@@ -169,7 +170,7 @@ async def _configure(
         steps.append(Change(codec.get_link(index=index), "describe"))
         (link,) = codec.read_links(await make(netlink, steps, refused, netns))
         mac = link.mac
-    if not kind.is_routed(grant):
+    if not is_routed(grant.driver, grant.mode):
         for ip, _ in addresses:
             await _announce(netlink, netns, interface, ip, mac_bytes(mac))
     return AttachedLink(interface=interface, index=index, mac=mac, mtu=mtu, addresses=grant.addresses)
@@ -180,7 +181,7 @@ def _default_routes(grant: AddressGrant, interface: str, index: int) -> list[Cha
     if grant.internal or not grant.addresses:
         return []
     metric = _METRIC_BASE + _number(interface)
-    if kind.is_routed(grant):
+    if is_routed(grant.driver, grant.mode):
         versions = sorted({codec.parse_address(address)[0].version for address in grant.addresses})
         return [
             Change(codec_route.add_default_route(index, None, metric, version=version), "route everything through")

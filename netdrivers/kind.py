@@ -14,15 +14,13 @@ import errno
 
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import CHOICES, OPTION_IPVLAN_FLAG, OPTION_IPVLAN_MODE, OPTION_MODE, PASSTHRU
 from beeyard.netdrivers import codec
 from beeyard.runtime.netlink_format import mac_bytes
 
-# The driver's modes, as Docker names them.
-MODES = {"macvlan": ("bridge", "private", "vepa", "passthru"), "ipvlan": ("l2", "l3", "l3s")}
-IPVLAN_FLAGS = ("bridge", "private", "vepa")
-ALONE = "macvlan in mode passthru"
-# Modes in which the host routes instead of the LAN's switches.
-_ROUTED = ("l3", "l3s")
+# The drivers' modes, as Docker names them.
+MODES = {"macvlan": CHOICES[OPTION_MODE][1], "ipvlan": CHOICES[OPTION_IPVLAN_MODE][1]}
+IPVLAN_FLAGS = CHOICES[OPTION_IPVLAN_FLAG][1]
 
 
 def check(grant: AddressGrant, interface: str) -> None:
@@ -62,23 +60,7 @@ def _check_mac(mac: str, interface: str) -> None:
 
 def is_passthru(grant: AddressGrant) -> bool:
     """Whether the link takes its parent for itself."""
-    return grant.driver == "macvlan" and grant.mode == "passthru"
-
-
-def sharing(grant: AddressGrant) -> str:
-    """The kind of link in words, so that links with the same words may share a parent; `ALONE` shares with none.
-
-    The kernel keeps mode and flag of ipvlan links per parent: see `codec.create_ipvlan`.
-    """
-    if grant.driver == "ipvlan":
-        flag = f" and flag {grant.flag}" if grant.flag not in ("", "bridge") else ""
-        return f"ipvlan in mode {grant.mode}{flag}"
-    return ALONE if is_passthru(grant) else grant.driver
-
-
-def is_routed(grant: AddressGrant) -> bool:
-    """Whether the link speaks no ARP and nothing is announced to the LAN: packets come to it by routes alone."""
-    return grant.driver == "ipvlan" and grant.mode in _ROUTED
+    return grant.driver == "macvlan" and grant.mode == PASSTHRU
 
 
 def shares_mac(grant: AddressGrant) -> bool:

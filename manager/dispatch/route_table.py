@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Node, Task
+from beeyard.core.network_options import is_routed
 from beeyard.core.wire import HostRoute
-
-ROUTED_MODES = ("l3", "l3s")
 
 Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -174,7 +173,7 @@ def _places(task: Task | None) -> tuple[_Place, ...]:
     return tuple(
         _Place(_destination(text), grant.network_id, task.node_id, grant.parent)
         for grant in task.grants
-        if isinstance(grant, AddressGrant) and grant.driver == "ipvlan" and grant.mode in ROUTED_MODES
+        if isinstance(grant, AddressGrant) and is_routed(grant.driver, grant.mode)
         for text in grant.addresses
     )
 
@@ -184,4 +183,4 @@ def _destination(text: str) -> str:
     return f"{address}/{128 if ':' in address else 32}"
 
 
-__all__ = ["ROUTED_MODES", "RouteTable", "next_hop"]
+__all__ = ["RouteTable", "next_hop"]

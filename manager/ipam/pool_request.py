@@ -8,7 +8,7 @@ import msgspec
 
 from beeyard.core.ipam import LeaseState, PoolLease, PoolPart
 from beeyard.core.model import IPAMConfig, Network
-from beeyard.core.network_options import driver_of, mode_of
+from beeyard.core.network_options import driver_of, is_routed, mode_of
 from beeyard.manager.ipam import protocol
 from beeyard.manager.ipam.answer import read_address
 from beeyard.manager.ipam.fault import FaultKind, PluginFault, quote
@@ -117,7 +117,7 @@ def _intended(network: Network) -> list[PoolPart]:
             for config in network.ipam
         ]
     driver = network.driver or driver_of(network.options)
-    routed = driver == "ipvlan" and mode_of(network.options, driver) != "l2"
+    routed = is_routed(driver, mode_of(network.options, driver))
     gateway = "" if network.internal or routed else ANY_GATEWAY
     return [PoolPart(v6=v6, gateway=gateway) for v6 in ((False, True) if network.enable_ipv6 else (False,))]
 

@@ -95,7 +95,7 @@ demands = st.builds(
 
 KINDS = {
     "macvlan": ["macvlan", "macvlan", "macvlan", "macvlan in mode passthru"],
-    "ipvlan": ["ipvlan in mode l2", "ipvlan in mode l2", "ipvlan in mode l3", "ipvlan in mode l3 and private"],
+    "ipvlan": ["ipvlan in mode l2", "ipvlan in mode l2", "ipvlan in mode l3", "ipvlan in mode l3 and flag private"],
 }
 drivers = st.sampled_from(["macvlan", "macvlan", "ipvlan"])
 SUBNETS = ["10.1.0.0/24", "10.2.0.0/24", "fd00::/64"]
