@@ -22,7 +22,7 @@ class Change(NamedTuple):
 async def make(
     netlink: Netlink,
     changes: Sequence[Change],
-    refused: Callable[[RequestRefused, str], Exception],
+    refused: Callable[[OSError, str], Exception],
     netns: str = "",
 ) -> list[bytes]:
     """Send all changes, past those whose failure does not matter; gives the replies of the last call.
@@ -38,6 +38,8 @@ async def make(
             if error.errno not in failed.may_fail_with:
                 raise refused(error, failed.what) from error
             changes = changes[error.position + 1 :]
+        except OSError as error:  # it could not even be asked: nothing says how far it came
+            raise refused(error, changes[0].what) from error
 
 
 __all__ = ["OWN_GROUP", "Change", "make"]

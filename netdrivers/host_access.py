@@ -34,7 +34,7 @@ from beeyard.netdrivers import codec, codec_route, refusal
 from beeyard.netdrivers.changes import OWN_GROUP, Change, make
 from beeyard.netdrivers.codec import AddressInfo, LinkInfo
 from beeyard.netdrivers.vlan import find
-from beeyard.runtime.host import Netlink, RequestRefused
+from beeyard.runtime.host import Netlink
 
 # Who made a route, for `ip route`; from the range that is free. Source: /etc/iproute2/rt_protos.
 ROUTE_PROTOCOL = 191
@@ -246,7 +246,7 @@ async def _forget(netlink: Netlink, host_side: LinkInfo, addresses: list[codec.A
     await make(netlink, changes, _refused(host_side.name))
 
 
-def _refused(interface: str) -> Callable[[RequestRefused, str], NetlinkError]:
+def _refused(interface: str) -> Callable[[OSError, str], NetlinkError]:
     return lambda error, what: refusal.unexpected(error, what, interface)
 
 
