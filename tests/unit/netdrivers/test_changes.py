@@ -22,5 +22,5 @@ class DeafKernel(FakeKernel):
 async def test_a_kernel_that_cannot_be_asked_is_an_error_of_this_host():
     """As any other refusal: who insists on undoing something tries again after one, and after no other error."""
     changes = [Change(b"", "raise"), Change(b"", "describe")]
-    with pytest.raises(NetlinkError, match="raise eth0.*No buffer space available"):
+    with pytest.raises(NetlinkError, match=r"raise eth0.*No buffer space available"):
         await make(DeafKernel(), changes, lambda error, what: refusal.unexpected(error, what, "eth0"))
