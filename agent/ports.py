@@ -8,7 +8,8 @@ every other one a port link is made (`netdrivers.port_link`), and with it an ent
 firewall. Both are there before the command starts, and the entries are gone before its end is reported.
 
 What the table should say is known here, task by task, and it is always said as a whole: a table that somebody has flushed is
-right again with the next change, at the latest with the next look (`watch`). Changes that come together are one.
+right again as soon as the host tells of it, at the latest with the next look (`watch`): until then it restricts nothing, and
+the host forwards for everybody. Changes that come together are one.
 
 *Restart.* The first thing that this step does to the host is to read it: the port links of this agent, and its table. Entries
 of tasks that are not known yet stay until `settle`, when everybody is known; then they go, and so do links of nobody.
@@ -33,6 +34,8 @@ from beeyard.netdrivers.port_link import PortLink
 from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller, Firewall, Forward, Netlink, Sockets
 
 WATCH_S = 60.0
+# Between two looks, also when somebody flushes the table again and again.
+PAUSE_S = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -140,21 +143,25 @@ class PortStep(Step):
     async def watch(self) -> None:
         """Put right, for ever, what others have done to the table: a firewall that is loaded anew flushes all of them."""
         while True:
-            await trio.sleep(WATCH_S)
-            if not self._loaded or self._applied == ():
-                continue
+            with trio.move_on_after(WATCH_S):
+                await self._firewall.removed(self.table)
             try:
                 await self._look()
-                await self._apply()
             except (HostError, OSError) as error:
                 log.warning("the published ports of this node are not as they should be", reason=str(error))
+            await trio.sleep(PAUSE_S)
 
     async def _look(self) -> None:
-        """Forget what the table says if it says something else by now."""
-        async with self._applying:
-            if self._applied and tuple(await self._firewall.forwards(self.table)) != self._applied:
+        """Put the table right if it is not what it was made."""
+        async with self._applying:  # else what was read may be older than what is meanwhile known
+            if not self._loaded or self._applied == ():
+                return
+            if self._applied is not None:
+                if tuple(await self._firewall.forwards(self.table)) == self._applied:
+                    return
                 log.warning("the published ports of this node were changed by something else; they are put right")
                 self._applied = None
+        await self._apply()
 
     async def _catch_up(self) -> None:
         """Know what is there already: the table, once in the agent's life, and the links of tasks that were found since."""

@@ -27,12 +27,22 @@ class FakeFirewall:
         self.fails = ""  # why changes fail; "" when they work
         self.fails_late = ""  # why the next change fails behind the table, as a setting that cannot be written
         self.forgotten: list[Forward] = []
+        self._removed: dict[str, trio.Event] = {}  # by table: set when it went, until somebody has heard of it
         self.answering: dict[str, tuple[str, ...]] = {}  # by namespace: the addresses that datagrams answer from
 
     def power_cut(self) -> None:
         """All of it is gone, as is what a kernel keeps."""
         self.tables.clear()
         self.answering.clear()
+
+    def flush(self) -> None:
+        """Somebody removes all tables, as a firewall that is loaded anew does."""
+        for table in list(self.tables):
+            self._remove(table)
+
+    def _remove(self, table: str) -> None:
+        if self.tables.pop(table, None) is not None:
+            self._removed.setdefault(table, trio.Event()).set()
 
     def leads(self) -> list[Forward]:
         """Everything that this host forwards, sorted. One port twice is a defect: the kernel has one entry for each."""
@@ -65,10 +75,15 @@ class FakeFirewall:
         if wanted:
             self.tables[table] = wanted
         else:
-            self.tables.pop(table, None)
+            self._remove(table)
         if self.fails_late:
             reason, self.fails_late = self.fails_late, ""
             raise FirewallError("publish ports", reason)
+
+    async def removed(self, table: str) -> None:
+        """See `Firewall.removed`."""
+        await self._removed.setdefault(table, trio.Event()).wait()
+        del self._removed[table]
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """See `Firewall.answer_from`."""
@@ -119,6 +134,12 @@ class GatedFirewall:
         await self._enter()
         with trio.CancelScope(shield=True):
             await self._firewall.apply(table, forwards, links)
+        await self._enter()
+
+    async def removed(self, table: str) -> None:
+        """See `Firewall.removed`."""
+        await self._enter()
+        await self._firewall.removed(table)
         await self._enter()
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:

@@ -42,6 +42,9 @@ class Firewall(Protocol):
             FirewallError: nothing was changed; says why.
         """
 
+    async def removed(self, table: str) -> None:
+        """Wait until somebody has removed a table since this was asked last; for ever where a host cannot tell."""
+
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """Have a task's datagrams answer from the address at which they were asked, though its socket has none.
 

@@ -11,6 +11,8 @@ Settings that are changed besides, all below /proc/sys/net, while there is somet
                                    that takes router advertisements (accept_ra 1) gets accept_ra 2, to go on doing so
 
 What the agent switched on forwards for nobody else, see `runtime.nft_script`; with the last forward it is switched off again.
+Which those are is noted in the table, and besides in `ipv4/conf/IF/tag`, a number that is for such notes: the table may be
+removed by others, and then nothing else would know that the interface has to be restricted, and closed at the end.
 Where an administrator has switched forwarding on for all interfaces, nothing is changed or restricted.
 """
 
@@ -27,10 +29,14 @@ import trio
 from beeyard.core.errors import FirewallError
 from beeyard.runtime import nft_script, real_conntrack
 from beeyard.runtime.host_ports import Forward
+from beeyard.runtime.real_nft_events import NftRemovals
 
 _SETTINGS = "/proc/sys/net"
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _TRIAL = "beeyard-trial"
+_OURS = "beeyard-"  # how the tables of all agents of a host begin
+# In `tag`: this, plus a bit for each family in which the interface was opened.
+_TAG, _TAG4, _TAG6 = 0xBEE0, 1, 2
 _MISSING = "the command nft is missing; install the package nftables"
 
 log = structlog.get_logger(__name__)
@@ -41,6 +47,7 @@ class RealFirewall:
 
     def __init__(self) -> None:
         self._works = False
+        self._removals = NftRemovals()
         self._lock = trio.Lock()  # the settings are read, changed and remembered in the table: one change at a time
 
     async def fault(self) -> str:
@@ -69,14 +76,19 @@ class RealFirewall:
                 listing = await self._list(table)
                 before = _opened_before(listing)
                 if not wanted:
-                    if listing:
+                    if any(before) and not await self._others(table):
                         _close(before)
+                    if listing:
                         await self._nft(nft_script.no_table(table), "stop publishing ports")
                     return
                 opened = _to_open(before, links)
                 # What restricts comes first.
                 await self._nft(nft_script.whole_table(table, wanted, links, *opened), "publish ports")
                 _open(opened, links)
+
+    async def removed(self, table: str) -> None:
+        """See `Firewall.removed`."""
+        await self._removals.wait(table)
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """See `Firewall.answer_from`."""
@@ -101,6 +113,12 @@ class RealFirewall:
             return b""
         raise FirewallError("read the published ports", _reason(done.stderr))
 
+    async def _others(self, table: str) -> bool:
+        """Whether another agent of this host has a table: what was opened is its as well."""
+        done = await _run(["nft", "list", "tables", "inet"])
+        names = (line.split()[-1] for line in done.stdout.decode(errors="replace").splitlines() if line.strip())
+        return any(name.startswith(_OURS) and name not in (table, _TRIAL) for name in names)
+
     async def _nft(self, script: str, operation: str, netns: str = "") -> None:
         command = ["nft", "-f", "-"]
         done = await _run([*(["nsenter", f"--net={netns}"] if netns else []), *command], script)
@@ -113,14 +131,17 @@ async def _run(command: Sequence[str], stdin: str = "") -> subprocess.CompletedP
     missing = next((name for name in (command[0], "nft") if shutil.which(name, path=_PATH) is None), None)
     if missing is not None:
         raise FirewallError("use nftables", _MISSING if missing == "nft" else f"the command {missing} is missing")
-    return await trio.run_process(
-        command,
-        stdin=stdin.encode(),
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-        env={"PATH": _PATH, "LC_ALL": "C"},
-    )
+    try:
+        return await trio.run_process(
+            command,
+            stdin=stdin.encode(),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={"PATH": _PATH, "LC_ALL": "C"},
+        )
+    except OSError as error:  # no process or descriptor more
+        raise FirewallError("use nftables", f"the command {command[0]} cannot be run: {error.strerror}") from error
 
 
 def _reason(stderr: bytes) -> str:
@@ -136,11 +157,28 @@ def _reason(stderr: bytes) -> str:
 
 
 def _opened_before(listing: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Interfaces whose forwarding is ours, as the table has noted them; of IPv4 and of IPv6."""
+    """Interfaces whose forwarding is ours, as the table and the tags have noted them; of IPv4 and of IPv6."""
     try:
-        return nft_script.read_opened(listing) if listing else ((), ())
+        four, six = nft_script.read_opened(listing) if listing else ((), ())
     except ValueError as error:
         raise FirewallError("read the published ports", str(error)) from error
+    tags = {name: _tag(name) for name in _interfaces(4)}
+    return (
+        tuple(sorted({*four, *(name for name, tag in tags.items() if tag & _TAG4)})),
+        tuple(sorted({*six, *(name for name, tag in tags.items() if tag & _TAG6)})),
+    )
+
+
+def _tag(name: str) -> int:
+    """Which bits of an interface's tag are set by us."""
+    tag = int(_read(f"ipv4/conf/{name}/tag") or "0")
+    return tag - _TAG if _TAG < tag <= _TAG + (_TAG4 | _TAG6) else 0
+
+
+def _note(name: str, bits: int) -> None:
+    """Note on an interface in which families it was opened; one that has somebody else's tag keeps that."""
+    if _tag(name) or _read(f"ipv4/conf/{name}/tag") == "0":
+        _write(f"ipv4/conf/{name}/tag", str(_TAG + bits if bits else 0))
 
 
 def _to_open(before: tuple[Sequence[str], Sequence[str]], links: str) -> tuple[list[str], list[str]]:
@@ -159,6 +197,8 @@ def _to_open(before: tuple[Sequence[str], Sequence[str]], links: str) -> tuple[l
 
 def _open(opened: tuple[Sequence[str], Sequence[str]], links: str) -> None:
     ours = [name for name in _interfaces(4) if name.startswith(links)]
+    for name in sorted({*opened[0], *opened[1]}):
+        _note(name, _TAG4 * (name in opened[0]) + _TAG6 * (name in opened[1]))
     for name in (*opened[0], *ours):
         _write(f"ipv4/conf/{name}/forwarding", "1")
     if _forces_ipv6():
@@ -181,6 +221,8 @@ def _close(opened: tuple[Sequence[str], Sequence[str]]) -> None:
             _write(f"ipv6/conf/{name}/force_forwarding", "0")
     elif opened[1]:
         _write("ipv6/conf/all/forwarding", "0")
+    for name in (*opened[0], *opened[1]):
+        _note(name, 0)
 
 
 def _forces_ipv6() -> bool:

@@ -235,8 +235,8 @@ class RealHooks:
 
 
 def _look(path: str) -> SeenPath | None:
-    real = os.path.realpath(path)
     try:
+        real = os.path.realpath(path)  # fails at a link that cannot be read, as those of some processes in /proc
         mode = os.stat(real).st_mode
     except (OSError, ValueError):
         return None

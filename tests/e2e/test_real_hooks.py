@@ -314,6 +314,13 @@ async def test_a_python_entry_point_is_a_hook(tmp_path: pathlib.Path) -> None:
     assert none.stderr.splitlines()[-1] == "module 'example_hook' has no attribute 'no'"
 
 
+def an_ended_process() -> subprocess.Popen[bytes]:
+    """One that nobody has waited for: what is left of it in /proc has links that cannot be read."""
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process
+
+
 async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     seen = {path: await hooks.look(path) for path in (f"{tmp_path}/link", "/dev/null", "/etc", "/no/such")}
@@ -323,3 +330,5 @@ async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path) -> No
         ("/etc", "directory"),
         None,
     ]
+    ended = an_ended_process()
+    assert await hooks.look(f"/proc/{ended.pid}/exe/x") is None

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from beeyard.agent.ports import WATCH_S
 from beeyard.core.grant import MappedPort
 from beeyard.core.model import HostPort
 from beeyard.core.states import TaskState
@@ -206,8 +207,20 @@ async def test_a_table_that_somebody_flushed_is_put_right(machine, autojump_cloc
         manager = await machine.net.accept()
         await manager.welcome(nursery, [an_assigned("t1", ports=[WEB])])
         await manager.until_state("t1", TaskState.RUNNING)
+        for _ in range(3):
+            machine.firewall.flush()
+            await trio.sleep(1)  # far below WATCH_S: the host tells of it
+            assert leads(machine) == [("tcp", 8080, 80)]
+        # A firewall that is just being loaded may refuse, and a host may not tell.
+        machine.firewall.fails = "nft: Device or resource busy"
+        machine.firewall.flush()
+        await trio.sleep(5)
+        assert leads(machine) == []
+        machine.firewall.fails = ""
+        await trio.sleep(2 * WATCH_S)
+        assert leads(machine) == [("tcp", 8080, 80)]
         machine.firewall.tables.clear()
-        await trio.sleep(90)
+        await trio.sleep(WATCH_S + 1)
         assert leads(machine) == [("tcp", 8080, 80)]
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from beeyard.core.errors import FirewallError, NetlinkError
 from beeyard.netdrivers import codec, codec_port, port_link
@@ -39,10 +41,46 @@ async def check_firewall(firewall: Firewall) -> None:
         await firewall.apply(TABLE, [moved, WEB4], "byp")
     assert await firewall.forwards(TABLE) == sorted([moved, DNS])
     await firewall.forget([moved, DNS])
-    await firewall.apply(TABLE, [], "byp")
+    heard = trio.Event()
+
+    async def hear() -> None:
+        await firewall.removed(TABLE)
+        heard.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear)
+        await trio.testing.wait_all_tasks_blocked()
+        await firewall.apply("beeyard-third", [WEB4], "byp")
+        await firewall.apply("beeyard-third", [], "byp")
+        await firewall.apply(TABLE, [DNS], "byp")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert not heard.is_set()
+        await firewall.apply(TABLE, [], "byp")
+        with trio.fail_after(10):
+            await heard.wait()
     assert await firewall.forwards(TABLE) == []
     assert await firewall.forwards("beeyard-other") == [WEB4]
     await firewall.apply("beeyard-other", [], "byp")
+
+
+async def check_flushed(make: Callable[[], Firewall]) -> None:
+    """A real host whose tables somebody removes is restricted again, and closed at the end, also by another life."""
+    subprocess.run(["ip", "link", "add", "lan", "type", "bridge"], check=True)
+    setting = Path("/proc/sys/net/ipv4/conf/lan/forwarding")
+    await make().apply(TABLE, [WEB4], "byp")
+    assert setting.read_text() == "1\n"
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+    await make().apply(TABLE, [WEB4], "byp")
+    shown = subprocess.run(["nft", "list", "set", "inet", TABLE, "opened4"], check=True, capture_output=True, text=True)
+    assert '"lan"' in shown.stdout, "nothing keeps this host from forwarding for others"
+    await make().apply("beeyard-other", [DNS], "byp")
+    await make().apply(TABLE, [], "byp")
+    assert setting.read_text() == "1\n", "another agent of the host needs it"
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+    await make().apply("beeyard-other", [], "byp")
+    assert setting.read_text() == "0\n"
+    assert Path("/proc/sys/net/ipv4/conf/lan/tag").read_text() == "0\n"
+    subprocess.run(["ip", "link", "del", "lan"], check=True)
 
 
 async def check_port_links(netlink: Netlink, make_netns: Callable[[], str], drop_netns: Callable[[str], None]) -> None:
@@ -104,6 +142,7 @@ def main() -> None:
 
     async def run() -> None:
         await check_firewall(RealFirewall())
+        await check_flushed(RealFirewall)
         netlink = RealNetlink()
         await check_port_links(netlink, make, drop)
         netlink.close()
