@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
@@ -314,14 +314,15 @@ async def test_a_python_entry_point_is_a_hook(tmp_path: pathlib.Path) -> None:
     assert none.stderr.splitlines()[-1] == "module 'example_hook' has no attribute 'no'"
 
 
-def an_ended_process() -> subprocess.Popen[bytes]:
-    """One that nobody has waited for: what is left of it in /proc has links that cannot be read."""
-    process = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    return process
+@pytest.fixture
+def ended_pid() -> Iterator[int]:
+    """Of a process that nobody has waited for: what is left of it in /proc has links that cannot be read."""
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        yield process.pid
 
 
-async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
+async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path, ended_pid: int) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     seen = {path: await hooks.look(path) for path in (f"{tmp_path}/link", "/dev/null", "/etc", "/no/such")}
     assert [found and (found.path, found.kind) for found in seen.values()] == [
@@ -330,5 +331,4 @@ async def test_what_is_at_a_path(hooks: RealHooks, tmp_path: pathlib.Path) -> No
         ("/etc", "directory"),
         None,
     ]
-    ended = an_ended_process()
-    assert await hooks.look(f"/proc/{ended.pid}/exe/x") is None
+    assert await hooks.look(f"/proc/{ended_pid}/exe/x") is None
