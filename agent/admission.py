@@ -7,8 +7,8 @@ counts in the same way, but its news travel: a successor may be assigned here wh
 a task *waits* while somebody who is already stopping will give up what it needs: its own slot's predecessor, the holder of
 one of its addresses or ports, or enough room. When nobody who is stopping would help, it is *refused* and goes elsewhere.
 
-A *stranger* is a task that this host runs and nobody knows (its record was lost). Nobody can say which addresses and ports it
-holds, so no task that needs one is admitted until all strangers are gone.
+An *unknown* task is one that this host runs and nobody knows (its record was lost). Nobody can say which addresses and ports
+it holds, so no task that needs one is admitted until all unknown ones are gone.
 
 A waiting task holds nothing, hence two waiting tasks cannot block each other.
 """
@@ -67,7 +67,7 @@ class Admission:
     def __init__(self, resources: Callable[[], tuple[int, int]]) -> None:
         self._resources = resources
         self._holds: dict[str, _Hold] = {}
-        self._n_strangers = 0
+        self._n_unknown = 0
         self._changed = trio.Event()
 
     async def admit(self, task: AssignedTask, waiting: Callable[[str], None]) -> None:
@@ -102,13 +102,13 @@ class Admission:
         if self._holds.pop(task_id, None) is not None:
             self._wake()
 
-    def stranger_found(self) -> None:
+    def unknown_found(self) -> None:
         """A task that nobody knows is on this host."""
-        self._n_strangers += 1
+        self._n_unknown += 1
 
-    def stranger_gone(self) -> None:
+    def unknown_gone(self) -> None:
         """One of them is gone, its links down."""
-        self._n_strangers -= 1
+        self._n_unknown -= 1
         self._wake()
 
     def _wake(self) -> None:
@@ -118,8 +118,8 @@ class Admission:
     def _why_wait(self, task: AssignedTask) -> str:
         """ "" when the task fits now, else whom it waits for."""
         wanted = {*address_keys(task), *port_keys(task)}
-        if wanted and self._n_strangers:
-            return f"waiting for {self._n_strangers} unknown tasks to be cleaned up"
+        if wanted and self._n_unknown:
+            return f"waiting for {self._n_unknown} unknown tasks to be cleaned up"
         for hold in self._holds.values():
             if hold.task.id == task.id:
                 continue

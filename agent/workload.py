@@ -8,7 +8,7 @@ and the session asks for a complete one. Within one set, ends come before beginn
 predecessor already stopping and waits for it.
 
 *Restart.* What the executors find on this host (`recover`) is matched with the records on disk. A task with a record lives
-on at once: its end is noticed although no manager can be reached. One without a record is a *stranger* until the first
+on at once: its end is noticed although no manager can be reached. One without a record is *unknown* until the first
 complete set: named there it is adopted, else it is stopped, links first, and removed.
 
 *Absence.* When the first complete set of a session comes after a silence of more than `ABSENCE_S`, what it wants stopped
@@ -46,7 +46,7 @@ class Workload:
         self._nursery = nursery
         # By task id, those included that are over and that the manager still names.
         self._lives: dict[str, TaskLife] = {}
-        self._strangers: dict[str, Controller] = {}
+        self._unknown: dict[str, Controller] = {}
         self._expelling: dict[str, Controller] = {}
         self._applied: int | None = None  # number of the set we have, None before a session's first
         self._absent = True
@@ -62,7 +62,7 @@ class Workload:
     def n_unfinished(self) -> int:
         """Tasks that may still run on this host."""
         n_running = sum(not life.status.state.is_terminal for life in self._lives.values())
-        return n_running + len(self._strangers) + len(self._expelling)
+        return n_running + len(self._unknown) + len(self._expelling)
 
     def adopt(self, records: Mapping[str, TaskRecord], controllers: Iterable[Controller]) -> None:
         """Take up what earlier lives of the agent left on disk and on the host. Called once, before any session."""
@@ -72,8 +72,8 @@ class Workload:
             self._add(TaskLife(self._around, record.assigned, status=record.status, controller=controller, named=False))
         for task_id, controller in found.items():
             log.warning("a task without a record is on this host", task=task_id, phase=controller.phase)
-            self._strangers[task_id] = controller
-            self._around.admission.stranger_found()
+            self._unknown[task_id] = controller
+            self._around.admission.unknown_found()
         if records or found:
             log.info("tasks were found on this host", known=len(records), unknown=len(found))
 
@@ -93,7 +93,7 @@ class Workload:
         if assignments.complete:
             named = {task.id for task in assignments.tasks}
             removed = [task_id for task_id in self._lives if task_id not in named]
-            self._settle_strangers(assignments)
+            self._settle_unknown(assignments)
             self._nursery.start_soon(self._settle_steps)
         for task_id in removed:
             if task_id in self._lives:
@@ -154,14 +154,14 @@ class Workload:
         self._emptied.set()
         self._emptied = trio.Event()
 
-    def _settle_strangers(self, assignments: Assignments) -> None:
-        strangers, self._strangers = self._strangers, {}
+    def _settle_unknown(self, assignments: Assignments) -> None:
+        unknown, self._unknown = self._unknown, {}
         for task in assignments.tasks:
-            controller = strangers.pop(task.id, None)
+            controller = unknown.pop(task.id, None)
             if controller is not None:
                 self._begin(task, links_first=self._absent, controller=controller)
-                self._around.admission.stranger_gone()
-        for task_id, controller in strangers.items():
+                self._around.admission.unknown_gone()
+        for task_id, controller in unknown.items():
             self._expelling[task_id] = controller
             self._nursery.start_soon(self._expel, task_id, controller)
 
@@ -185,7 +185,7 @@ class Workload:
 
         await insist("remove an unknown task", expel, log.bind(task=task_id))
         del self._expelling[task_id]
-        self._around.admission.stranger_gone()
+        self._around.admission.unknown_gone()
         self._one_gone()
 
 

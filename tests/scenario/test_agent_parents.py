@@ -120,20 +120,20 @@ async def test_a_restarted_agent_knows_its_vlans(machine, autojump_clock):
         assert host_links_of(machine) == []
 
 
-async def test_a_vlan_stays_for_a_stranger_that_a_manager_still_wants(machine, autojump_clock):
+async def test_a_vlan_stays_for_a_task_without_a_record_that_a_manager_still_wants(machine, autojump_clock):
     """Its record is lost; a known task of the same VLAN ends before the manager names it."""
-    known, stranger = (a_task(f"t{n}", n, parent="eth0.100") for n in (64, 65))
+    known, lost = (a_task(f"t{n}", n, parent="eth0.100") for n in (64, 65))
     async with machine.agent(crash=True) as nursery:
         manager = await machine.net.accept()
-        await manager.welcome(nursery, [known, stranger])
-        await until_running(manager, known, stranger)
-    await machine.lose_record(stranger.id)
+        await manager.welcome(nursery, [known, lost])
+        await until_running(manager, known, lost)
+    await machine.lose_record(lost.id)
     machine.tasks.by_id[known.id].finish(0)
     async with machine.agent() as nursery:
         await trio.sleep(SETTLE_S)
         assert host_links_of(machine) == ["eth0.100"]
         manager = await machine.net.accept()
-        await manager.welcome(nursery, [known, stranger])
+        await manager.welcome(nursery, [known, lost])
         await trio.sleep(SETTLE_S)
         assert host_links_of(machine) == ["eth0.100"]
         assert machine.addresses_up() == ["10.77.0.65"]

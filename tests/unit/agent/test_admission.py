@@ -99,16 +99,16 @@ async def test_a_predecessor_that_keeps_running_is_not_waited_for():
     await admission.admit(an_assigned("new", slot=1), not_waiting)
 
 
-async def test_strangers_hold_back_only_tasks_that_need_an_address(autojump_clock):
+async def test_unknown_tasks_hold_back_only_tasks_that_need_an_address(autojump_clock):
     admission = a_node()
-    admission.stranger_found()
+    admission.unknown_found()
     await admission.admit(an_assigned("t1", slot=1), not_waiting)
     reasons: list[str] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(admission.admit, an_assigned("t2", slot=2, address="10.77.0.64/24"), reasons.append)
         await trio.testing.wait_all_tasks_blocked()
         assert reasons == ["waiting for 1 unknown tasks to be cleaned up"]
-        admission.stranger_gone()
+        admission.unknown_gone()
     assert "in use" in await refusal(admission, an_assigned("t3", slot=3, address="10.77.0.64/24"))
 
 
