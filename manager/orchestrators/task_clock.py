@@ -43,7 +43,7 @@ class TaskClock:
         elif state.is_terminal and times.ended_s is None:
             times = TaskTimes(times.created_s, times.running_s, trio.current_time())
             if task.status.conflicts:
-                self._taken.setdefault(task.service_id, {}).setdefault(task.slot, []).append(trio.current_time())
+                self._note_taken(task)
         else:
             return times
         self._times[task.id] = times
@@ -52,6 +52,11 @@ class TaskClock:
     def of_all(self, tasks: Iterable[Task]) -> dict[str, TaskTimes]:
         """The times of several tasks by their ids."""
         return {task.id: self.of(task) for task in tasks}
+
+    def _note_taken(self, task: Task) -> None:
+        for service_id in list(self._taken):
+            self.n_taken(service_id)  # of a service that is gone nobody asks any more
+        self._taken.setdefault(task.service_id, {}).setdefault(task.slot, []).append(trio.current_time())
 
     def n_taken(self, service_id: str) -> Mapping[int, int]:
         """By slot: how many tasks of a service were refused lately because a stranger has their address."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.docker import Docker, addresses_of, eventually
 
 pytestmark = pytest.mark.netns
 
+NAME = f"byt{os.getpid() % 10000}x"
 TAKEN, TAKEN6 = "10.77.0.64", "fd77::40"
 N_ADDRESSES = 8
 # Not much more than every freed address rests.
@@ -24,9 +26,7 @@ PUT_ASIDE_S = 32.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YardCluster]:
     """Two hosts and a third machine on their LAN that runs no agent."""
-    cluster = YardCluster(
-        "taken", api_socket=str(tmp_path / "docker.sock"), manager_settings={"put_aside_s": PUT_ASIDE_S}
-    )
+    cluster = YardCluster(NAME, api_socket=str(tmp_path / "docker.sock"), manager_settings={"put_aside_s": PUT_ASIDE_S})
     try:
         cluster.up(2)
         cluster.lan.add_host(9)
@@ -63,7 +63,7 @@ def test_the_address_of_a_stranger_is_left_alone(cluster: YardCluster) -> None:
         put_aside = network["Status"]["IPAM"]["Pools"]["lan"]["PutAside"]
         assert sorted(put_aside.split(", ")) == [f"{TAKEN} ({mac})", f"{TAKEN6} ({mac})"]
         warned = docker.run("info").stderr
-        assert f"address {TAKEN} is in use outside the cluster by {mac}, as node taken" in warned
+        assert f"address {TAKEN} is in use outside the cluster by {mac}, as node {NAME}" in warned
         docker("service", "scale", "-d", f"web={N_ADDRESSES}")
         eventually(lambda: len(docker.running("web")) == N_ADDRESSES - 1, within_s=60)
         subprocess.run(["ip", "-n", stranger, "address", "flush", "dev", "eth0"], check=True)
