@@ -44,7 +44,7 @@ COOL_DOWN_S = 40.0
 AT_REST_S = 60.0
 N_RACKS = 2
 # Nobody is given an address that a stranger had for so long: beyond an address's rest, and soon over.
-CONFIG = ManagerConfig(advertise=f"tcp://{MANAGER}:2377", put_aside_s=60.0)
+CONFIG = ManagerConfig(advertise=f"tcp://{MANAGER}:2377", put_aside_s=90.0)
 FAILURES = ("prepare", "start", "stop", "links_down", "remove", "renew_lease")
 
 

@@ -27,6 +27,7 @@ from beeyard.manager.orchestrators import isolation
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.manager.store.store import _record_of
+from tests.sim.mutants_allocation import ALLOCATION_MUTANTS
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -169,5 +170,6 @@ MUTANTS: dict[str, Mutant] = {
         leases_are_given_up_too_early,
         the_agent_renews_leases_by_itself,
         the_agent_forgets_reports_without_an_answer,
+        *ALLOCATION_MUTANTS,
     )
 }

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+import structlog
 import trio
 
 from beeyard.runtime.sim import SimWorld
 from tests.sim.api import ClusterApi, Refused, Unanswered
 from tests.sim.layout import FURTHER, RACKS, Layout
 from tests.sim.sizes import Sizes
+
+log = structlog.get_logger(__name__)
 
 FURTHER_LENGTH = 28
 N_FURTHER = 3
@@ -44,11 +47,15 @@ class PoolOperator:
                 self.n_changes += 1
             except (Refused, Unanswered) as error:
                 self._world.trace.event("operator", str(error))
+                if isinstance(error, Refused) and error.status != 404:
+                    log.info("an operator was refused", reason=str(error))
 
     async def _come_or_go(self) -> None:
         number = self._rng.randrange(N_FURTHER)
         if any(pool["Name"] == _name(number) for pool in await self._pools()):
+            pool = await self._api.call("GET", f"/networks/{_name(number)}")
             await self._api.call("DELETE", f"/networks/{_name(number)}")
+            log.info("an operator removed a pool", pool=_name(number), held=len(pool["Containers"]))
             return
         nodes = self._rng.choice(("", "node.labels.rack==r1", "node.labels.rack==r2"))
         body = self._layout.pool(_name(number), _firsts(number), FURTHER_LENGTH, nodes)
@@ -66,7 +73,9 @@ class PoolOperator:
     async def _change(self, name: str, firsts: tuple[str, str], length: int) -> None:
         pool = await self._api.call("GET", f"/networks/{name}")
         body = {"IPAM": {"Config": self._layout.ranges(firsts, length)}}
-        await self._api.call("POST", f"/networks/{pool['Id']}/update", body, version=pool["Version"]["Index"])
+        path = f"/networks/{pool['Id']}/update"
+        reply = await self._api.call("POST", path, body, version=pool["Version"]["Index"])
+        log.info("an operator changed a pool", pool=name, warning=reply["Warning"])
 
     async def _pools(self) -> list[dict[str, Any]]:
         networks: list[dict[str, Any]] = await self._api.call("GET", "/networks")

@@ -42,7 +42,7 @@ class Visitors:
 
     async def _strangers_together(self) -> None:
         async with trio.open_nursery() as nursery:
-            for _ in range(self._rng.randint(2, 8)):
+            for _ in range(self._rng.randint(4, 12)):
                 nursery.start_soon(self._stranger)
 
     async def _listener(self) -> None:
