@@ -13,12 +13,15 @@ from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.agent.executors.process.logs import Keep
+from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import parse_token
 from beeyard.agent.ports import PortStep
+from beeyard.agent.routes import RouteKeeper
+from beeyard.agent.vlan import VlanStep
 from beeyard.core.errors import ClusterError, InvalidSpec
 from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
-from beeyard.runtime.host import Controller
+from beeyard.runtime.host import Controller, Host
 from beeyard.runtime.real_hooks import RealHooks
 from beeyard.runtime.real_lock import sole_use
 from beeyard.runtime.real_main import Command, Running, with_scheme
@@ -131,19 +134,25 @@ async def purge(config: AgentConfig) -> None:
             async with trio.open_nursery() as nursery:
                 for controller in await executor.recover():
                     nursery.start_soon(end, controller)
-            await _unpublish(config)
+            await take_back(real.host(), config.state_dir)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await executor.aclose()
 
 
-async def _unpublish(config: AgentConfig) -> None:
-    """Take away the published ports of tasks that are gone: the table and what was set for it outlive them."""
-    host = real.host()
-    try:
-        await PortStep(host.netlink, host.firewall, host.sockets, config.state_dir).settle()
-    except (ClusterError, OSError) as error:
-        log.error("published ports are left behind", reason=str(error))
+async def take_back(host: Host, state_dir: str) -> None:
+    """Take away what this host got for tasks that are gone: it outlives them, and no agent will see to it."""
+    made = {
+        "published ports": PortStep(host.netlink, host.firewall, host.sockets, state_dir).settle,
+        "host-side links": HostAccessStep(host.netlink).settle,
+        "VLAN sub-interfaces": VlanStep(host.netlink).settle,
+        "routes to tasks of other hosts": RouteKeeper(host.netlink).abandon,
+    }
+    for what, remove in made.items():
+        try:
+            await remove()
+        except (ClusterError, OSError) as error:
+            log.error(f"{what} are left behind", reason=str(error))
 
 
 JOIN = Command(
@@ -186,4 +195,4 @@ def _purge(options: object) -> int:
     return code
 
 
-__all__ = ["JOIN", "main"]
+__all__ = ["JOIN", "main", "take_back"]

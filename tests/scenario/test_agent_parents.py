@@ -6,14 +6,17 @@ import msgspec
 import pytest
 import trio
 
+from beeyard.agent.command import take_back
+from beeyard.agent.routes import RouteKeeper
 from beeyard.core.errors import NetlinkError
 from beeyard.core.model import Link
 from beeyard.core.states import TaskState
+from beeyard.core.wire import HostRoute, Routes
 from beeyard.netdrivers import attach, codec, host_access, vlan
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.fake_kernel import FakeKernel
 from beeyard.runtime.host import RequestRefused
-from tests.support.agent_machine import Machine
+from tests.support.agent_machine import STATE_DIR, Machine
 from tests.support.agent_tasks import a_grant, an_assigned
 
 KINDS = ("ipvlan", "macvlan", "vlan")
@@ -284,6 +287,27 @@ async def test_a_restarted_agent_forgets_the_ways_of_tasks_that_are_gone(machine
         await manager.until_state("t64", TaskState.SHUTDOWN)
         await trio.sleep(SETTLE_S)
         assert await host_access.ours(machine.kernel) == []
+
+
+async def test_a_purge_takes_away_what_the_host_got_for_tasks(machine, autojump_clock):
+    """Its tasks are gone and no agent will come back: VLAN, host-side link, ways and routes go, and nothing of others."""
+    seen, tagged = a_task("t64", 64, host_access=True), a_task("t65", 65, parent="eth0.100")
+    async with machine.agent(crash=True) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [seen, tagged])
+        await until_running(manager, seen, tagged)
+    keeper = RouteKeeper(machine.kernel)
+    keeper.take(Routes(complete=True, routes=(HostRoute(destination="10.8.0.3/32", via="10.77.0.3", parent="eth0"),)))
+    await keeper.settle()
+    base = machine.kernel.links_of("")[1].index
+    await machine.kernel.request(codec.create_vlan(name="eth0.200", parent=base, vlan_id=200, group=0))
+    for task in machine.tasks.by_id.values():
+        task.drop()
+    assert host_links_of(machine) == ["bee-eth0", "eth0.100", "eth0.200"]
+    assert [way[0] for way in machine.kernel.ways_of("")] == ["10.77.0.64/32", "10.8.0.3/32"]
+    await take_back(machine.host(), STATE_DIR)
+    assert host_links_of(machine) == ["eth0.200"]
+    assert machine.kernel.ways_of("") == []
 
 
 async def test_host_access_that_cannot_be_rejects_the_task(machine, autojump_clock):
