@@ -147,11 +147,11 @@ class TaskLife:
             self._lapse()
 
     def note_host_links(self, indices: Mapping[str, int]) -> None:
-        """Take note of this host's links: where a parent is gone or made anew, the task's link is gone. It says so."""
+        """Take note of this host's links: where a parent is gone, not only renamed, the task's link is gone. It says so."""
         running = self._status.state is TaskState.RUNNING
         parents = [grant.parent for grant in self._address_grants if running and grant.parent]
         known = self._parents
-        gone = [p for p in parents if p not in indices or known.setdefault(p, indices[p]) != indices[p]]
+        gone = [p for p in parents if known.setdefault(p, indices.get(p, 0)) not in indices.values()]
         if gone and not self._must_stop:
             err = f"its link is gone: parent {gone[0]} was removed"
             if err != self._status.err:

@@ -156,6 +156,10 @@ class FakeKernel:
         """Take a link of the host itself up or down."""
         self._links.set_up(self._own(name), up)
 
+    def rename_link(self, name: str, new_name: str) -> None:
+        """Give a link of the host itself another name; what sits on it stays."""
+        self._own(name).name = new_name
+
     def remove_link(self, name: str) -> None:
         """Unplug a link of the host itself; what sits on it goes too."""
         self._links.delete(self._own(name))

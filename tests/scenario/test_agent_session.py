@@ -90,6 +90,23 @@ async def test_a_task_whose_parent_was_removed_says_so(machine, autojump_clock, 
         assert manager.status("t2").err == ""
 
 
+async def test_a_parent_that_was_renamed_is_not_gone(machine, autojump_clock):
+    """Nor when another interface has its name by now; the task's link is on the one that it was made on."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", address=ADDRESS)])
+        await manager.until_state("t1", TaskState.RUNNING)
+        await trio.sleep(30)
+        machine.kernel.rename_link("eth0", "lan9")
+        await trio.sleep(30)
+        machine.kernel.add_link(Link(name="eth0", mtu=1500, up=True))
+        await trio.sleep(30)
+        assert manager.reports_of("t1")[-1].err == ""
+        machine.kernel.remove_link("lan9")
+        await trio.sleep(30)
+        assert manager.reports_of("t1")[-1].err == "its link is gone: parent eth0 was removed"
+
+
 async def test_heartbeats_are_numbered_and_keep_the_interval_of_the_welcome(machine, autojump_clock):
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
