@@ -16,7 +16,7 @@ from beeyard.runtime.fake_executor import FakeTask
 from beeyard.runtime.sim import SimMachine, SimWorld
 from tests.sim.lan import Lan, parts_of, task_addresses
 from tests.sim.layout import ROUTED_SUBNET, n_addresses, second_address
-from tests.sim.node_hooks import check_additions, check_hook_order
+from tests.sim.node_hooks import check_additions
 from tests.sim.ports import check_ports
 from tests.sim.strangers import Strangers
 
@@ -40,7 +40,6 @@ async def watch_machines(world: SimWorld, strangers: Strangers | None = None) ->
         lan.look()
         check_no_machine_over_its_room(world)
         check_ports(world)
-        check_hook_order(world)
         check_additions(world)
         await trio.sleep(EVERY_S)
 

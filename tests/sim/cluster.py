@@ -24,7 +24,7 @@ from tests.sim.api import ClusterApi, Refused
 from tests.sim.history import History, check_store_is
 from tests.sim.layout import LAN, PLUGIN_NETWORK, RACKS, Layout, draw_layout
 from tests.sim.nemesis import Fault, Nemesis
-from tests.sim.node_hooks import POLICY, HookScripts, check_hooks_are_paired
+from tests.sim.node_hooks import POLICY, HookScripts, check_hook_order, check_hooks_are_paired
 from tests.sim.plugin import ClusterPlugin
 from tests.sim.pool_changes import PoolOperator
 from tests.sim.ports import check_every_port_leads
@@ -252,6 +252,7 @@ class Story:
     async def _check_nothing_is_left(self) -> None:
         """Of any task on any machine, in the manager's books and in its plugin's."""
         checkers.check_nothing_is_left(self.world)
+        check_hook_order(self.world)
         check_hooks_are_paired(self.world)
         await _until_it_holds(self.cluster.check_books_are_empty)
         if self.plugin is not None:
