@@ -21,7 +21,8 @@ async def insist(what: str, step: Callable[[], Awaitable[object]], log: structlo
     while True:
         try:
             await step()
-        except HostError as error:
+        except (HostError, OSError) as error:
+            # An untranslated one is no reason to give up: a task that is given up keeps its addresses while the agent lives.
             log.warning(f"cannot {what}, will try again", reason=str(error), retry_in_s=delay_s)
         else:
             return

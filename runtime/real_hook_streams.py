@@ -21,10 +21,15 @@ class HookStreams:
     """
 
     def __enter__(self) -> Self:
-        self._runner, runner = socket.socketpair()
-        hook_in, stdin = os.pipe2(os.O_CLOEXEC)
-        stdout, hook_out = os.pipe2(os.O_CLOEXEC)
-        stderr, hook_err = os.pipe2(os.O_CLOEXEC)
+        with contextlib.ExitStack() as undo:
+            self._runner, runner = map(undo.enter_context, socket.socketpair())
+            ends: list[int] = []
+            for _ in range(3):
+                for end in os.pipe2(os.O_CLOEXEC):
+                    undo.callback(os.close, end)
+                    ends.append(end)
+            undo.pop_all()
+        hook_in, stdin, stdout, hook_out, stderr, hook_err = ends
         self.theirs = [runner.detach(), hook_in, hook_out, hook_err]
         self._stdin = trio.lowlevel.FdStream(stdin)
         self.stdout = trio.lowlevel.FdStream(stdout)

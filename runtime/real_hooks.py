@@ -141,6 +141,8 @@ class RealHooks:
         answer = None
         try:
             answer = await self._call(command, moment, task_id, document, timeout_s)
+        except OSError as error:  # no process or descriptor more
+            raise NodeHookError(name, f"cannot be called at {moment}: {error.strerror}") from error
         finally:
             path = self._keep(name, moment, task_id, answer, time.monotonic() - started_s)
         return HookAnswer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import signal
@@ -114,6 +115,27 @@ async def launcher(path: str, *, task_status: trio.TaskStatus[None]) -> None:
         fd = connection.fileno()
         process = await trio.lowlevel.open_process([sys.executable, "-c", LAUNCH, str(fd)], pass_fds=(fd,))
     await process.wait()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_a_call_for_which_there_is_no_descriptor_is_refused_and_leaves_none(
+    tmp_path: pathlib.Path, hooks: RealHooks, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    write(tmp_path, "10-hook", "true")
+    n_calls, pipe2 = 0, os.pipe2
+
+    def failing(flags: int) -> tuple[int, int]:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == nth:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipe2(flags)
+
+    monkeypatch.setattr(os, "pipe2", failing)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(NodeHookError, match="node hook 10-hook cannot be called at stop: Too many open files"):
+        await hooks.run("10-hook", "stop", TASK, b"{}", timeout_s=5)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("forks", ["the agent", "the zygote", "the launcher"])
