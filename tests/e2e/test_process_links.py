@@ -96,6 +96,17 @@ async def test_a_task_whose_shim_cannot_start_it_is_silent_when_its_links_are_sa
             await controller.wait()
 
 
+async def test_a_task_whose_lease_lapsed_before_it_started_is_over() -> None:
+    """Who asks how it ended, as its node hooks are told, is answered at once."""
+    async with a_task_on_a_lan(started=False) as task:
+        await task.controller.renew_lease(0.05)
+        await task.until_it_has_no_address()
+        with pytest.raises(ExecutorError, match="the lease lapsed before the task started"):
+            await task.controller.start()
+        with trio.fail_after(20), pytest.raises(ExecutorError, match="never started"):
+            await task.controller.wait()
+
+
 async def test_a_lapsed_lease_silences_a_task_in_the_same_way() -> None:
     """The shim does it by itself."""
     async with a_task_on_a_lan() as task:

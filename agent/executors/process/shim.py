@@ -211,11 +211,12 @@ class Shim:
     def _start(self, peer: Peer) -> None:
         if self.phase == "started" or self.exit:
             self.tell(peer)
-        elif self.lapsed:
-            self.links_down()  # those that came after the lapse
-            raise Refused("the lease lapsed before the task started")
         elif self.phase == "exited":
             raise Refused(self._failure or "the task was stopped before it started")
+        elif self.lapsed:
+            self._failure = "the lease lapsed before the task started"
+            self._end(None)  # with the links that came after the lapse
+            raise Refused(self._failure)
         else:
             if self.phase == "prepared":
                 try:
