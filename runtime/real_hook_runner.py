@@ -8,6 +8,9 @@ is enough, or is dead), every process that came from the hook is killed and reap
 of their own: as *subreaper* this process becomes the parent of whoever loses theirs. Then the hook's exit code goes over the
 socket, as a line of JSON, and this process ends.
 
+It is two processes, one in the other: who kills the one that holds the hook (the kernel when memory is short, or a hook its
+own parent) leaves what came from the hook to the outer one, which only waits, and then ends that. The inner ends with the outer.
+
 It is a fork of the process that forks for the agent, see `agent.executors.process.zygote`, which may have rights that the
 agent has not; without one it is a program: `python -I -S -B real_hook_runner.py SOCKET IN OUT ERR PROGRAM [ARGUMENT…]`.
 
@@ -32,14 +35,40 @@ CANNOT_RUN = 126  # as a shell says it
 
 def serve(fds: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> None:
     """Hold one call, and answer. `fds`: the socket, then what the hook gets as its standard streams."""
-    code = _run(fds[0], fds[1:4], argv, environment)
+    _adopt_orphans()
+    outer = os.getpid()
+    inner = os.fork()
+    if inner:
+        for stream in fds[1:4]:  # the hook's alone: who reads its output sees the end when it has ended
+            os.close(stream)
+        os.waitpid(inner, 0)
+        _end_children()  # nobody, unless the inner one was killed
+        return
+    try:
+        _die_with(outer)
+        answer: dict[str, object] = {"exit": _run(fds[0], fds[1:4], argv, environment)}
+    except BaseException:  # nobody above could handle it
+        import traceback  # takes longer than all else here
+
+        answer = {"error": traceback.format_exc()}
     with contextlib.suppress(OSError):  # nobody waits for it any more
-        os.write(fds[0], json.dumps({"exit": code}).encode() + b"\n")
+        os.write(fds[0], json.dumps(answer).encode() + b"\n")
+    os._exit(0)
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def _run(lifeline: int, streams: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the hook to its end or to that of the lifeline; its exit code."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _adopt_orphans()
     woken, wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -47,7 +76,7 @@ def _run(lifeline: int, streams: Sequence[int], argv: Sequence[str], environment
     pid = os.fork()
     if pid == 0:
         _become(streams, argv, environment)
-    for stream in streams:  # the hook's alone: who reads its output sees the end when it has ended
+    for stream in streams:
         os.close(stream)
     status = _wait(pid, lifeline, woken)
     _end_all(pid)
@@ -97,6 +126,10 @@ def _end_all(pid: int) -> None:
     """Kill and reap the hook's group, and then whoever is left or comes to us, until nobody does."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+    _end_children()
+
+
+def _end_children() -> None:
     while True:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
