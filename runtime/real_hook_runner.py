@@ -9,7 +9,7 @@ of their own: as *subreaper* this process becomes the parent of whoever loses th
 socket, as a line of JSON, and this process ends.
 
 It is two processes, one in the other: who kills the one that holds the hook (the kernel when memory is short, or a hook its
-own parent) leaves what came from the hook to the outer one, which only waits, and then ends that. The inner ends with the outer.
+own parent) leaves what came from the hook to the outer one, which only waits, and then ends that. The inner one ends with it.
 
 It is a fork of the process that forks for the agent, see `agent.executors.process.zygote`, which may have rights that the
 agent has not; without one it is a program: `python -I -S -B real_hook_runner.py SOCKET IN OUT ERR PROGRAM [ARGUMENT…]`.
@@ -34,7 +34,11 @@ CANNOT_RUN = 126  # as a shell says it
 
 
 def serve(fds: Sequence[int], argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Hold one call, and answer. `fds`: the socket, then what the hook gets as its standard streams."""
+    """Hold one call, and answer; who calls this ends then, in both processes.
+
+    Args:
+        fds: the socket, then what the hook gets as its standard streams.
+    """
     _adopt_orphans()
     outer = os.getpid()
     inner = os.fork()
@@ -44,16 +48,10 @@ def serve(fds: Sequence[int], argv: Sequence[str], environment: Mapping[str, str
         os.waitpid(inner, 0)
         _end_children()  # nobody, unless the inner one was killed
         return
-    try:
-        _die_with(outer)
-        answer: dict[str, object] = {"exit": _run(fds[0], fds[1:4], argv, environment)}
-    except BaseException:  # nobody above could handle it
-        import traceback  # takes longer than all else here
-
-        answer = {"error": traceback.format_exc()}
+    _die_with(outer)
+    code = _run(fds[0], fds[1:4], argv, environment)
     with contextlib.suppress(OSError):  # nobody waits for it any more
-        os.write(fds[0], json.dumps(answer).encode() + b"\n")
-    os._exit(0)
+        os.write(fds[0], json.dumps({"exit": code}).encode() + b"\n")
 
 
 def _adopt_orphans() -> None:
