@@ -90,7 +90,8 @@ def _meant(name: str, configs: list[dict[str, Any]], options: argparse.Namespace
     fitting = [c for c in configs if not families or ipaddress.ip_network(c["Subnet"]).version in families]
     if len(families) > 1 or len(fitting) != 1:
         subnets = ", ".join(config["Subnet"] for config in configs) or "none"
-        raise ApiError(f"pool {name} has the subnets {subnets}: give addresses of one of them, and one at a time")
+        advice = "give addresses of one of them, or --subnet to say which, and one at a time"
+        raise ApiError(f"pool {name} has the subnets {subnets}: {advice}")
     return fitting[0]
 
 

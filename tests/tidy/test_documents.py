@@ -41,3 +41,11 @@ def test_decisions_are_numbered_without_gaps() -> None:
     """Each decision record has the next number."""
     numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs/adr").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_worked_example_is_run() -> None:
+    """A heading that no test names is an example that nobody tries."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    headings = re.findall(r"^### (Example .*)$", (ROOT / "docs/networks.md").read_text(), re.MULTILINE)
+    assert len(headings) == 3
+    assert [heading for heading in headings if f'"{heading}"' not in tests] == []
