@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.yard_cluster import YardCluster
 from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.worked_example import Reader
 
 # A kernel of one processor that shares two with everybody else.
 WITHIN_S = 90.0
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[YardCluster]:
+def cluster() -> YardCluster:
     """Two nodes, both with a VLAN that is there already. Their kernel ends with these tests, and takes all with it."""
     # An agent starts slowly here: not long enough to be taken for dead.
     cluster = YardCluster("byg", api_socket="/run/beeyard/byg/docker.sock", manager_settings={"heartbeat_s": 12.0})
@@ -40,7 +40,7 @@ def cluster() -> Iterator[YardCluster]:
     for number in (1, 2):
         ip(cluster, number, "link", "add", "link", "eth0", "name", "eth0.300", "type", "vlan", "id", "300")
         ip(cluster, number, "link", "set", "eth0.300", "up")
-    yield cluster
+    return cluster
 
 
 @pytest.fixture(scope="module")
