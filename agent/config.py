@@ -10,7 +10,10 @@ from beeyard.agent.hook_policy import HookPolicy
 from beeyard.runtime.settings import reloadable, secret
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+# Up to a minute, or an hour: more is a typing mistake that would keep the agent from its work without a word.
+Moment = Annotated[float, msgspec.Meta(ge=0, le=60)]
+# Of what is done again and again: without a least an agent would do nothing else.
+Interval = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +43,16 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: Annotated[float, msgspec.Meta(ge=0), reloadable()] = 300.0
     # Back-off before the n-th attempt to connect: a random time in [0, min(cap, base · 2ⁿ)]. A smaller cap finds a
     # returning manager sooner and costs it more handshakes when all nodes come at once.
-    backoff_base_s: Seconds = 0.2
-    backoff_cap_s: Seconds = 8.0
+    backoff_base_s: Moment = 0.2
+    backoff_cap_s: Interval = 8.0
     # Statuses are collected for so long before they are sent: below what a person notices, long enough that the five
     # states of a task that starts become one message.
-    coalesce_s: Seconds = 0.010
+    coalesce_s: Moment = 0.010
     # How often the host is described anew; a changed link is seen by the scheduler so much later.
-    describe_interval_s: Seconds = 20.0
+    describe_interval_s: Interval = 20.0
     # How long the LAN is asked whether anybody has a task's addresses already, before they are used; 0: not at all. Each
     # start takes so much longer. A machine that answers later than that is not found.
-    probe_s: Seconds = 0.1
+    probe_s: Moment = 0.1
     # What is called for each task on this node, and what it may add to one; see docs/node-hooks.md.
     hooks: HookPolicy = HookPolicy()
 

@@ -13,6 +13,7 @@ text as in the file. What `secret` marks is never shown, what `reloadable` marks
 
 from __future__ import annotations
 
+import math
 import difflib
 import re
 import tomllib
@@ -215,6 +216,8 @@ def toml_value(value: Any) -> str:
         return "{" + ", ".join(f"{msgspec.json.encode(k).decode()} = {toml_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # inf and nan, which JSON does not have
     return msgspec.json.encode(value).decode()
 
 

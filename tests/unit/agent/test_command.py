@@ -56,6 +56,18 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             "--logs-kept: -1 is not right: it must be a whole number (Expected `int` >= 0)",
         ),
         (
+            ("m1:2377", "--describe-interval-s=0"),
+            "--describe-interval-s: 0 is not right: it must be a number (Expected `float` >= 0.1)",
+        ),
+        (
+            ("m1:2377", "--backoff-cap-s=0"),
+            "--backoff-cap-s: 0 is not right: it must be a number (Expected `float` >= 0.1)",
+        ),
+        (
+            ("m1:2377", "--probe-s=inf"),
+            "--probe-s: inf is not right: it must be a number (Expected `float` <= 60.0)",
+        ),
+        (
             ("m1:2377", "--hooks-timeout-s=0"),
             "--hooks-timeout-s: timeout_s is 0: it must be above 0 and at most 3600 seconds",
         ),
