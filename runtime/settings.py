@@ -13,8 +13,8 @@ text as in the file. What `secret` marks is never shown, what `reloadable` marks
 
 from __future__ import annotations
 
-import math
 import difflib
+import math
 import re
 import tomllib
 import types
