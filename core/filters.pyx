@@ -2,8 +2,8 @@
 
 Order of the filters, SwarmKit's with the address pools last: ready, resources, (image, network driver, parent link,
 pool for the node), constraints, platform, host ports, replicas per node, other tasks' links on the parent and free
-addresses, network by network, refused by a hook. What is in parentheses and the two behind it do not change with the tasks;
-`core.node_columns` works them out once for each kind of demand.
+addresses, network by network, refused by a hook. What is in parentheses and the two behind it do not change with the
+tasks; `core.node_columns` works them out once for each kind of demand.
 
 Two forms of the same rule: `Ask.check` for one row says the reason; `block_keys` for 256 rows at a time says only which
 fit, free of branches so that the compiler vectorises it. The unit tests compare both with plain Python.
@@ -39,8 +39,8 @@ cdef class Ask:
             pools: values below the length of `pool_free`, or -1.
             network_begin: one more element than networks with pools, rising from 0 to the width of `pools`.
             scratch: (networks,) overwritten.
-            link_parent, link_kind: (networks, pool rows, up to the last in `pools`). Parents are rows of the next two, or
-                -1. All four are left out when no parent is contested.
+            link_parent, link_kind: (networks, pool rows, up to the last in `pools`). Parents are rows of the next two,
+                or -1. All four are left out when no parent is contested.
             use_kind, use_count: (contested parents, rows).
 
         Raises:
@@ -109,8 +109,8 @@ cdef class Ask:
         All or nothing. Two networks may draw from the same pool; then it must have two addresses.
 
         Returns:
-            The number of networks when all got one. Else the first network that did not, plus 1 and the number of networks
-            when that is because each parent of its pools has links of another kind.
+            The number of networks when all got one. Else the first network that did not, plus 1 and the number of
+            networks when that is because each parent of its pools has links of another kind.
         """
         cdef Py_ssize_t network, column
         cdef int32_t pool
