@@ -13,6 +13,8 @@ A question keeps its turn until it is answered or `LATE_S` have passed.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import structlog
 import trio
@@ -153,11 +155,10 @@ class Asker:
     async def _ask(self, ask: Ask, pool: PoolLease) -> tuple[list[str], PluginFault | None]:
         """What the plugin gives for each family, as far as it does."""
         answers: list[str] = []
-        for part in pool.parts:
+        for i in range(len(pool.parts)):
+            part_id = partial(self._leases.part_id, pool.id, i)
             try:
-                answers.append(
-                    await self._desk.plugin.request_address(part.pool_id, ask.lease.options, deadline_s=LATE_S)
-                )
+                answers.append(await self._desk.plugin.request_address(part_id, ask.lease.options, deadline_s=LATE_S))
             except PluginFault as fault:
                 return answers, fault
             self._desk.answered()

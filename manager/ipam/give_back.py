@@ -20,17 +20,19 @@ from __future__ import annotations
 import heapq
 import ipaddress
 import math
+from functools import partial
 
 import structlog
 import trio
 
 from beeyard.core.address_pool import TIME_ERROR_S
-from beeyard.core.ipam import AddressLease, LeaseState, PoolLease, PoolPart
+from beeyard.core.ipam import AddressLease, LeaseState, PoolLease
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.ipam.answer import read_address
 from beeyard.manager.ipam.desk import PAUSE_S, PAUSE_S_MAX, Desk
 from beeyard.manager.ipam.fault import FaultKind, PluginFault, quote
 from beeyard.manager.ipam.leases import Leases
+from beeyard.manager.ipam.plugin import PoolId
 
 # Refusals of a repeated question after which it is clear that the plugin gave nothing, or will never say.
 DOUBTS_MAX = 5
@@ -132,7 +134,7 @@ class GiveBack:
             entry.first_s = rests_s
             raise _Later(rests_s)
         for address in lease.addresses:
-            await self._release(lease, _part_of(pool, address).pool_id, address, entry)
+            await self._release(lease, partial(self._leases.part_id, pool.id, _part_of(pool, address)), address, entry)
         if not lease.addresses:
             await self._leases.forget(lease)
 
@@ -141,10 +143,11 @@ class GiveBack:
         pool = self._leases.pool(lease.pool_id)
         assert pool is not None
         found = list(lease.addresses)
-        for part in pool.parts[len(found) :]:
+        for i, part in enumerate(pool.parts[len(found) :], len(found)):
+            part_id = partial(self._leases.part_id, pool.id, i)
             try:
                 async with self._desk.turn(lease.pool_id):
-                    answer = await self._desk.plugin.request_address(part.pool_id, lease.options)
+                    answer = await self._desk.plugin.request_address(part_id, lease.options)
             except PluginFault as fault:
                 if fault.is_outage or entry.n_refused < DOUBTS_MAX:
                     raise
@@ -164,7 +167,7 @@ class GiveBack:
         await self._leases.keep(lease, LeaseState.HELD, tuple(found))
         return self._leases.get(lease.id) or lease
 
-    async def _release(self, lease: AddressLease, plugin_pool_id: str, address: str, entry: _Entry) -> None:
+    async def _release(self, lease: AddressLease, plugin_pool_id: PoolId, address: str, entry: _Entry) -> None:
         ip = address.partition("/")[0]
         self._leases.going_back[lease.id] = ip
         try:
@@ -191,9 +194,9 @@ class GiveBack:
         await self._leases.gave_back(lease, address)
 
 
-def _part_of(pool: PoolLease, address: str) -> PoolPart:
-    """Where an address came from; one of a family that was not asked for, from the first."""
-    return next((part for part in pool.parts if part.v6 == (":" in address)), pool.parts[0])
+def _part_of(pool: PoolLease, address: str) -> int:
+    """The part that an address came from; one of a family that was not asked for, from the first."""
+    return next((i for i, part in enumerate(pool.parts) if part.v6 == (":" in address)), 0)
 
 
 __all__ = ["GiveBack"]

@@ -40,9 +40,14 @@ class Leases:
         pool = self._store.pool_leases.get(pool_id)
         return pool if pool is not None and all(part.pool_id for part in pool.parts) else None
 
-    def of_pool(self, pool_id: str) -> list[AddressLease]:
-        """All that is out of a pool."""
-        return [lease for lease in self._store.address_leases.values() if lease.pool_id == pool_id]
+    def part_id(self, pool_id: str, i: int) -> str:
+        """What the plugin calls one part of a pool now."""
+        return self._store.pool_leases[pool_id].parts[i].pool_id
+
+    def of_pool(self, pool_id: str) -> list[tuple[AddressLease, str]]:
+        """All that is out of a pool: who has which address, without prefix length."""
+        owned = [(self.get(lease_id), ip) for (of, ip), lease_id in self._owners.items() if of == pool_id]
+        return [(lease, ip) for lease, ip in owned if lease is not None]
 
     async def begin(self, lease: AddressLease) -> None:
         """Store the intent. Raises DiskError."""

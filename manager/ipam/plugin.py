@@ -28,6 +28,9 @@ RETRY_S = 1.0
 
 log = structlog.get_logger(__name__)
 
+# What the plugin calls a pool, looked up once it is activated: who is told everything again may give other names.
+PoolId = Callable[[], str]
+
 
 class Plugin:
     """Calls one plugin. Every method raises PluginFault."""
@@ -94,21 +97,24 @@ class Plugin:
             raise PluginFault(self.name, FaultKind.JUNK, "it gave a pool without a name or subnet", in_doubt=True)
         return pool
 
-    async def release_pool(self, pool_id: str) -> None:
+    async def release_pool(self, pool_id: PoolId) -> None:
         """Give a pool back. Idempotent, as far as it is in the plugin."""
         await self.activate()
-        await self._call("IpamDriver.ReleasePool", protocol.ReleasePool(PoolID=pool_id), protocol.Done)
+        await self._call("IpamDriver.ReleasePool", protocol.ReleasePool(PoolID=pool_id()), protocol.Done)
 
     async def request_address(
-        self, pool_id: str, options: dict[str, str], address: str = "", *, deadline_s: float = 0.0
+        self, pool_id: PoolId, options: dict[str, str], address: str = "", *, deadline_s: float = 0.0
     ) -> str:
         """Ask for an address, or for this one; gives it as the plugin says it, "10.201.0.21/24" when all is well.
 
         Args:
+            pool_id: in which pool.
+            options: what the plugin is told of whom it is for.
+            address: "" for any.
             deadline_s: for the answer; 0: the configured one.
         """
         await self.activate()
-        return await self.ask_address(pool_id, options, address, deadline_s=deadline_s)
+        return await self.ask_address(pool_id(), options, address, deadline_s=deadline_s)
 
     async def ask_address(
         self, pool_id: str, options: dict[str, str], address: str = "", *, deadline_s: float = 0.0
@@ -118,10 +124,10 @@ class Plugin:
         answer = await self._call("IpamDriver.RequestAddress", body, protocol.Address, deadline_s=deadline_s)
         return answer.Address
 
-    async def release_address(self, pool_id: str, address: str) -> None:
+    async def release_address(self, pool_id: PoolId, address: str) -> None:
         """Give an address back, without its prefix length."""
         await self.activate()
-        body = protocol.ReleaseAddress(PoolID=pool_id, Address=address.partition("/")[0])
+        body = protocol.ReleaseAddress(PoolID=pool_id(), Address=address.partition("/")[0])
         await self._call("IpamDriver.ReleaseAddress", body, protocol.Done)
 
     # --- one call

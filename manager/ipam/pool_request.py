@@ -94,7 +94,7 @@ class PoolRequest:
         if address:
             self._set_taken(i, (*before, address))
         try:
-            return await plugin.request_address(self.parts[i].pool_id, options, address)
+            return await plugin.request_address(lambda: self.parts[i].pool_id, options, address)
         except PluginFault as fault:
             if not fault.in_doubt:
                 self._set_taken(i, before)

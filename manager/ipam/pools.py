@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -131,11 +132,10 @@ class Pools:
                 with _tolerating(plugin):
                     await plugin.ask_address(part.pool_id, options, address)
             parts.append(part)
-        for held in self._leases.of_pool(lease.id):
-            for address in held.addresses:
-                pool_id = next((part.pool_id for part in parts if part.v6 == (":" in address)), parts[0].pool_id)
-                with _tolerating(plugin):
-                    await plugin.ask_address(pool_id, held.options, address.partition("/")[0])
+        for held, address in self._leases.of_pool(lease.id):
+            pool_id = next((part.pool_id for part in parts if part.v6 == (":" in address)), parts[0].pool_id)
+            with _tolerating(plugin):
+                await plugin.ask_address(pool_id, held.options, address)
         if tuple(parts) != lease.parts:
             changed = msgspec.structs.replace(lease, parts=tuple(parts))
             await self._store.commit_patiently(lambda tx: _update_if_there(tx, changed))
@@ -189,20 +189,27 @@ class Pools:
         """Give a pool back, addresses first. What was given back is stored, so that it is not given back twice."""
         plugin = self._desk_of(lease.plugin).plugin
         for i, part in enumerate(lease.parts):
+            part_id = partial(self._leases.part_id, lease.id, i)
             if not part.pool_id:
                 part = await _ask_again(plugin, lease, part)
-            for address in part.taken:
-                await _insist(plugin.release_address(part.pool_id, address), believed)
-                part = msgspec.structs.replace(part, taken=tuple(a for a in part.taken if a != address))
-                lease = await self._replace_part(lease, i, part)
+                await self._change_part(lease, i, pool_id=part.pool_id)
+            for n, address in enumerate(part.taken, 1):
+                await _insist(plugin.release_address(part_id, address), believed)
+                await self._change_part(lease, i, taken=part.taken[n:])
             if part.pool_id:
-                await _insist(plugin.release_pool(part.pool_id), believed)
-                lease = await self._replace_part(lease, i, msgspec.structs.replace(part, pool_id="", subnet=""))
+                await _insist(plugin.release_pool(part_id), believed)
+                await self._change_part(lease, i, pool_id="", subnet="")
         await self._store.commit_patiently(lambda tx: tx.delete(PoolLease, lease.id))
 
-    async def _replace_part(self, lease: PoolLease, i: int, part: PoolPart) -> PoolLease:
-        changed = msgspec.structs.replace(lease, parts=(*lease.parts[:i], part, *lease.parts[i + 1 :]))
-        return await self._store.commit_patiently(lambda tx: tx.update(changed))
+    async def _change_part(self, lease: PoolLease, i: int, **changes: Any) -> None:
+        """Change a part of a pool as it is now: the plugin may have been told everything again meanwhile."""
+
+        def build(tx: Transaction) -> None:
+            now = tx.find(PoolLease, lease.id)
+            part = msgspec.structs.replace(now.parts[i], **changes)
+            tx.update(msgspec.structs.replace(now, parts=(*now.parts[:i], part, *now.parts[i + 1 :])))
+
+        await self._store.commit_patiently(build)
 
 
 def _store_both(tx: Transaction, request: PoolRequest) -> Network:

@@ -109,6 +109,30 @@ async def test_replay_tells_a_plugin_with_empty_books_what_it_gave(autojump_cloc
         p.check_agreement(plugin)
 
 
+async def test_a_plugin_that_names_its_pools_anew_gets_everything_back(autojump_clock: object) -> None:
+    """It was restarted and told everything again, first by the very call that gives something back."""
+    plugin = SimPlugin(persistent=False, capabilities={"RequiresMACAddress": False, "RequiresRequestReplay": True})
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        await p.service(3)
+        await trio.sleep(2)
+        assert list(plugin.books.pools) == ["pool1"]
+        await p.world.remove_service()
+        await p.kill(plugin)
+        await trio.sleep(40)
+        await p.start(plugin)
+        await trio.sleep(40)
+        assert list(plugin.books.pools) == ["pool2"]
+        assert list(plugin.books.addresses().values()) == ["com.docker.network.gateway"]
+        await p.kill(plugin)
+        await remove_network(p.world.store, "net1")
+        await p.start(plugin)
+        await trio.sleep(40)
+        assert (plugin.books.pools, plugin.books.held) == ({}, {})
+        assert (dict(p.world.store.pool_leases), dict(p.world.store.address_leases)) == ({}, {})
+
+
 async def test_a_plugin_chooses_subnet_and_gateway(autojump_clock: object) -> None:
     """Without --subnet the plugin's own pool and gateway are the network's."""
     plugin = SimPlugin()

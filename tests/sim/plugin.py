@@ -44,7 +44,10 @@ class ClusterPlugin:
         self._rng: random.Random = world.generator("plugin")
         self._script = Seeded(self._rng, 0.0, FAULTS)
         self._share = self._rng.choice((0.0, 0.05, 0.3))
-        self.plugin = SimPlugin(NAME, script=self._script)
+        # One that keeps nothing says so, and is told everything again.
+        forgets = self._rng.random() < 0.25
+        capabilities = {"RequiresMACAddress": self._rng.random() < 0.3, "RequiresRequestReplay": forgets}
+        self.plugin = SimPlugin(NAME, script=self._script, persistent=not forgets, capabilities=capabilities)
         if self._is_remote:
             self.plugin.address = f"tcp://0.0.0.0:{PORT}"
         self._broken = False
