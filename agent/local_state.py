@@ -132,6 +132,9 @@ class LocalState:
                 if failure.fatal:
                     # What the disk holds may not be what this process believes: it is opened and read anew.
                     await self.aclose()
+            except BaseException:  # a defect of ours: none was written, so that each of the others finds out for itself
+                self._queue = [*writes, *self._queue]
+                raise
         for write in writes:
             write.done, write.error = True, error
 

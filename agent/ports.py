@@ -143,9 +143,9 @@ class PortStep(Step):
     async def watch(self) -> None:
         """Put right, for ever, what others have done to the table: a firewall that is loaded anew flushes all of them."""
         while True:
-            with trio.move_on_after(WATCH_S):
-                await self._firewall.removed(self.table)
             try:
+                with trio.move_on_after(WATCH_S):
+                    await self._firewall.removed(self.table)
                 await self._look()
             except (HostError, OSError) as error:
                 log.warning("the published ports of this node are not as they should be", reason=str(error))
