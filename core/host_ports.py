@@ -77,10 +77,13 @@ class PortTable:
 class PortBook:
     """Ports that are chosen for tasks, by grant. Times are of the caller's monotonic clock."""
 
-    def __init__(self, table: PortTable, first: int = PORT_FIRST, last: int = PORT_LAST) -> None:
-        """Args: the table that it shares with placement, and the numbers to choose from, both inclusive."""
+    def __init__(
+        self, table: PortTable, first: int = PORT_FIRST, last: int = PORT_LAST, cool_down_s: float = COOL_DOWN_S
+    ) -> None:
+        """Args: the table shared with placement, the numbers to choose from, both inclusive, and how long used ones rest."""
         self._table = table
         self._first, self._last = first, last
+        self._cool_down_s = cool_down_s
         self._grants: dict[str, tuple[str, tuple[HostPort, ...]]] = {}  # node id, chosen ports
         self._next: dict[tuple[str, str], int] = {}  # (node id, protocol) → where to look first
         self._rests: dict[tuple[str, HostPort], float] = {}  # until when; in order of time
@@ -131,7 +134,7 @@ class PortBook:
         self._table.give(node_id, chosen)
         for port in chosen if used else ():
             self._rests.pop((node_id, port), None)
-            self._rests[node_id, port] = now_s + COOL_DOWN_S
+            self._rests[node_id, port] = now_s + self._cool_down_s
 
     def grants(self) -> list[str]:
         """Ids of all grants that hold ports."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from beeyard.core.address_pool import COOL_DOWN_S
 from beeyard.core.host_ports import PORT_FIRST, PORT_LAST
 from beeyard.runtime.settings import reloadable
 
@@ -54,6 +55,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # choose ports for connections (32768-60999) the two never meet. Source: SwarmKit `dynamicPortStart`, `dynamicPortEnd`.
     host_port_first: Port = PORT_FIRST
     host_port_last: Port = PORT_LAST
+    # How long addresses and chosen ports of an ended task rest before another is given them. Longer than neighbours remember
+    # whose an address was; shorter needs fewer spare addresses where tasks are replaced often.
+    cool_down_s: Seconds = COOL_DOWN_S
     # How long nobody is given an address that an agent found in use by a machine outside the cluster. Shorter gives the
     # address back sooner when that machine leaves; until then each try costs one refused task.
     put_aside_s: Seconds = 3600.0

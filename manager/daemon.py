@@ -59,11 +59,11 @@ async def run(
         await nursery.start(store.run)
         authority = await ca.bootstrap(host, store, config, heartbeat_s=config.heartbeat_s)
         dispatcher = Dispatcher(host, store, config, authority)
-        ledger = AddressLedger(aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
+        ledger = AddressLedger(config.cool_down_s, aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
-        ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last)
+        ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
-        ipam = IpamService(host, store, ledger, pools_for, config.ipam)
+        ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
         hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, port_hook(ports, new_id), *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
@@ -71,7 +71,7 @@ async def run(
         await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
-        await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
+        await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
         status = LiveStatus(

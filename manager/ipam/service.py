@@ -44,12 +44,14 @@ class IpamService:
         ledger: AddressLedger,
         pools_for: Callable[[str, str, str], Sequence[str]],
         config: IpamConfig,
+        cool_down_s: float = COOL_DOWN_S,
     ) -> None:
         self.retry: Callable[[str], None] = lambda until: None
         self._host = host
         self._store = store
         self._ledger = ledger
         self._config = config
+        self._cool_down_s = cool_down_s
         self._leases = Leases(store)
         self._pools = Pools(store, self._leases, lambda name: self._counter(name).desk, config.deadline_s)
         self._counters: dict[str, _Counter] = {}
@@ -61,7 +63,7 @@ class IpamService:
         async with trio.open_nursery() as self._nursery:
             for lease in self._leases.orphans():
                 # Whether it was released before, and how long ago, nobody knows any more.
-                rest_s = COOL_DOWN_S if lease.state is LeaseState.HELD else 0.0
+                rest_s = self._cool_down_s if lease.state is LeaseState.HELD else 0.0
                 self._counter(lease.plugin).give_back.put(lease.id, trio.current_time() + rest_s, repeated=True)
             self._nursery.start_soon(self._pools.run)
             task_status.started()
@@ -89,7 +91,7 @@ class IpamService:
         if lease is None:
             self._ledger.release(lease_id, used=used)
         else:
-            self._counter(lease.plugin).asker.release(lease_id, used=used, rest_s=COOL_DOWN_S)
+            self._counter(lease.plugin).asker.release(lease_id, used=used, rest_s=self._cool_down_s)
 
     @property
     def plugins(self) -> list[str]:

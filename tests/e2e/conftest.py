@@ -8,14 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import Docker, rack_network_commands
+from tests.support.docker import COOL_DOWN_S, Docker, rack_network_commands
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[YardCluster]:
     """Three nodes: the manager's and one more in rack r1, one in rack r2."""
     name = f"byt{os.getpid() % 10000}x"
-    cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock")
+    cluster = YardCluster(
+        name, api_socket=f"/run/beeyard/{name}/docker.sock", manager_settings={"cool_down_s": COOL_DOWN_S}
+    )
     try:
         cluster.up(3)
         yield cluster

@@ -12,21 +12,23 @@ import pytest
 from deploy.lan import run
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
-from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.docker import WATCHED, Docker, addresses_of, eventually
 
 pytestmark = pytest.mark.netns
 
 NAME = f"byt{os.getpid() % 10000}x"
 TAKEN, TAKEN6 = "10.77.0.64", "fd77::40"
 N_ADDRESSES = 8
-# Not much more than every freed address rests.
-PUT_ASIDE_S = 32.0
+COOL_DOWN_S = 4.0
+# Longer than a freed address rests, and than the test needs to look at it.
+PUT_ASIDE_S = 20.0
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YardCluster]:
     """Two hosts and a third machine on their LAN that runs no agent."""
-    cluster = YardCluster(NAME, api_socket=str(tmp_path / "docker.sock"), manager_settings={"put_aside_s": PUT_ASIDE_S})
+    settings = {"put_aside_s": PUT_ASIDE_S, "cool_down_s": COOL_DOWN_S}
+    cluster = YardCluster(NAME, api_socket=str(tmp_path / "docker.sock"), manager_settings=settings)
     try:
         cluster.up(2)
         cluster.lan.add_host(9)
@@ -50,7 +52,7 @@ def test_the_address_of_a_stranger_is_left_alone(cluster: YardCluster) -> None:
     # A second range that nobody uses makes a round long: a late answer is then not taken for one to the next question.
     with arp_watcher(cluster.lan, f"{TAKEN}/29", "10.77.0.128/25") as watched:
         # Condition none: whatever the policy.
-        create = ("service", "create", "--name", "web", "--restart-condition", "none", "--network", "lan")
+        create = ("service", "create", *WATCHED, "--name", "web", "--restart-condition", "none", "--network", "lan")
         docker(*create, "host", "sleep", "1d")
         (refused,) = [task for task in docker.tasks("web") if task["Status"]["State"] == "rejected"]
         # The docker command sends the two subnets in any order.

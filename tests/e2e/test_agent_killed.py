@@ -16,7 +16,7 @@ import pytest
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
-from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.docker import WATCHED, Docker, addresses_of, eventually
 from tests.support.node_survey import NodeSurvey
 
 pytestmark = pytest.mark.netns
@@ -117,7 +117,7 @@ def test_what_a_dead_agent_left_is_cleaned_by_the_next(node: YardCluster) -> Non
 def test_a_second_agent_or_a_purge_beside_a_running_agent_is_refused(node: YardCluster, flags: tuple[str, ...]) -> None:
     """Nothing is touched: neither tasks nor the session of the first."""
     docker = Docker(node.api_socket)
-    docker("service", "create", "--name", "kept", "host", "sleep", MARKER)
+    docker("service", "create", *WATCHED, "--name", "kept", "host", "sleep", MARKER)
     before = [(task["ID"], task["Status"]["ContainerStatus"]["PID"]) for task in docker.running("kept")]
     state = node.state / "agent1"
     command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard", "join", *flags, "--state-dir", str(state)]

@@ -52,7 +52,9 @@ def possessions(node: YardCluster, survey: NodeSurvey) -> dict[str, object]:
         for line in run("ip", "-n", node.lan.host(1), "-o", "link").splitlines()
     )
     counted["routes"] = run("ip", "-n", node.lan.host(1), "route").splitlines()
-    counted["mounts"] = len(Path("/proc/self/mountinfo").read_text().splitlines())
+    # Not those of other tests, which run beside this one.
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    counted["mounts"] = [line for line in mounts if node.name in line]
     counted["files"] = sorted(str(path.relative_to(survey.state)) for path in (survey.state / "process").rglob("*"))
     return counted
 

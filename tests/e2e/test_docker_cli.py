@@ -280,8 +280,7 @@ async def test_every_option_that_works_is_shown_as_it_was_given(tmp_path: Path) 
 
 
 REFUSED = [
-    ("-p 80:80", "--publish (-p) is not supported by beeyard"),
-    ("--publish mode=host,target=80", "--publish (-p) is not supported"),
+    ("-p 80:80", "--publish (-p) in mode ingress is not supported by beeyard: say mode=host"),
     ("--mode global", "--mode global is not supported"),
     ("--mode replicated-job", "--mode replicated-job is not supported"),
     ("--mount type=bind,source=/tmp,target=/t", "--mount is not supported"),
@@ -312,7 +311,7 @@ REFUSED = [
     ("--env A={{.Task.Slot}}", "in --env is not supported"),
     ("--user 4294967295", "(--user): 4294967295 is not an id"),
     ("--label beeyard.on-isolation=fense", "'fense' is not fence"),
-    ("--label beeyard.addresses=10.1.0.10", "label beeyard.addresses is not supported"),
+    ("--label beeyard.addresses=10.1.0.10", "it needs --label beeyard.on-isolation=fence too"),
 ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.docker import COOL_DOWN_S, Docker, addresses_of, eventually
 from tests.support.ipam_process import IpamProcess
 
 pytestmark = pytest.mark.netns
@@ -33,7 +33,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IpamProcess]:
 def cluster(plugin: IpamProcess) -> Iterator[YardCluster]:
     """Two nodes in rack r1, one in r2; a manager that waits 2 s for a plugin."""
     name = f"byi{os.getpid() % 10000}x"
-    settings = {"ipam.plugin_sockets": str(plugin.socket.parent), "ipam.deadline_s": 2.0}
+    settings = {"ipam.plugin_sockets": str(plugin.socket.parent), "ipam.deadline_s": 2.0, "cool_down_s": COOL_DOWN_S}
     cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock", manager_settings=settings)
     try:
         cluster.up(3)

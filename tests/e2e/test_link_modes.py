@@ -11,7 +11,7 @@ import pytest
 
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
-from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.docker import WATCHED, Docker, addresses_of, eventually
 from tests.support.netns import inside, ip
 
 pytestmark = pytest.mark.netns
@@ -25,7 +25,9 @@ SPARE = "spare0"
 def cluster() -> Iterator[YardCluster]:
     """Two nodes; the second has an interface without addresses beside its eth0."""
     name = f"byl{os.getpid() % 10000}x"
-    cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock")
+    cluster = YardCluster(
+        name, api_socket=f"/run/beeyard/{name}/docker.sock", agent_settings={"describe_interval_s": 2.0}
+    )
     try:
         cluster.up(2)
         host, outside = cluster.lan.host(2), cluster.lan.outside
@@ -76,7 +78,7 @@ def host_of(cluster: YardCluster, docker: Docker, task: dict) -> str:
 def test_private_keeps_tasks_of_one_host_apart(cluster: YardCluster, docker: Docker) -> None:
     """Four tasks on two hosts: each reaches those of the other host, and none of its own."""
     a_network(docker, "private", PRIVATE, "macvlan_mode=private")
-    docker("service", "create", "--name", "apart", "--replicas", "4", "--network", "private", *SERVER)
+    docker("service", "create", *WATCHED, "--name", "apart", "--replicas", "4", "--network", "private", *SERVER)
     tasks = docker.running("apart")
     assert len({task["NodeID"] for task in tasks}) == 2
     eventually(
@@ -93,7 +95,7 @@ def test_host_access_is_for_the_networks_that_ask_for_it(cluster: YardCluster, d
     """A host reaches its own task and is reached by it; the LAN sees each address once; nothing stays behind."""
     a_network(docker, "seen", SEEN, "beeyard.host_access=true")
     with arp_watcher(cluster.lan, SEEN, "10.77.0.0/28") as watched:
-        docker("service", "create", "--name", "near", "--replicas", "2", "--network", "seen", *SERVER)
+        docker("service", "create", *WATCHED, "--name", "near", "--replicas", "2", "--network", "seen", *SERVER)
         for task in docker.running("near"):
             host, address = host_of(cluster, docker, task), addresses_of(task)[0]
             assert eventually(lambda host=host, address=address: fetches(host, address), within_s=30)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import Docker, addresses_of, eventually
+from tests.support.docker import WATCHED, Docker, addresses_of, eventually
 
 pytestmark = pytest.mark.netns
 
@@ -34,7 +34,7 @@ def test_one_task_in_three_networks_of_one_parent(docker: Docker) -> None:
            "-o", "parent=eth0", "--label", "beeyard.segment=other", "other")  # fmt: skip
     docker(*MACVLAN, "--subnet", "10.82.0.0/24", "--internal", "-o", "parent=eth0", "inner")
     names = ("both", "other", "inner")
-    docker("service", "create", "--name", "three", "--replicas", "2", "--replicas-max-per-node", "1",
+    docker("service", "create", *WATCHED, "--name", "three", "--replicas", "2", "--replicas-max-per-node", "1",
            *(word for name in names for word in ("--network", name)), "host", "sleep", "1d")  # fmt: skip
     one, two = docker.running("three")
     assert one["NodeID"] != two["NodeID"]
@@ -59,7 +59,9 @@ def test_one_task_in_three_networks_of_one_parent(docker: Docker) -> None:
 def test_what_excludes_each_other_waits_and_says_so(docker: Docker) -> None:
     """A task that needs the parent for itself waits for those of another service; the kernel here need not know more."""
     docker(*MACVLAN, "--subnet", "10.83.0.0/24", "-o", "parent=eth0", "-o", "macvlan_mode=passthru", "alone")
-    docker("service", "create", "--name", "many", "--replicas", "3", "--network", "inner", "host", "sleep", "1d")
+    docker(
+        "service", "create", *WATCHED, "--name", "many", "--replicas", "3", "--network", "inner", "host", "sleep", "1d"
+    )
     docker("service", "create", "-d", "--name", "one", "--network", "alone", "host", "sleep", "1d")
     words = "parent interface eth0 for network alone is used by macvlan on 3 nodes"
     eventually(lambda: words in docker("service", "ps", "--no-trunc", "one"), within_s=20)
@@ -77,7 +79,7 @@ def test_slots_keep_addresses_over_nodes_and_pools_change_in_use(docker: Docker,
                "-o", "parent=eth0", "--label", "beeyard.config=pools", name)  # fmt: skip
     docker(*MACVLAN, "--config-from", "pools", "slots")
     labels = ("beeyard.addresses=10.84.0.10-10.84.0.11", "beeyard.on-isolation=fence", "beeyard.mac=per-slot")
-    docker("service", "create", "--name", "db", "--replicas", "2", "--network", "slots",
+    docker("service", "create", *WATCHED, "--name", "db", "--replicas", "2", "--network", "slots",
            *(word for label in labels for word in ("--label", label)), "host", "sleep", "1d")  # fmt: skip
 
     def places() -> list[tuple[int, list[str], str]]:
@@ -100,6 +102,6 @@ def test_slots_keep_addresses_over_nodes_and_pools_change_in_use(docker: Docker,
     version = docker.inspect("network", "pool-b")[0]["Version"]["Index"]
     ipam = {"IPAM": {"Config": [{"Subnet": "10.84.0.0/24", "IPRange": "10.84.0.128/26"}]}}
     assert cluster.call("POST", f"/networks/pool-b/update?version={version}", ipam) == {"Warning": ""}
-    docker("service", "create", "--name", "new", "--network", "slots", "host", "sleep", "1d")
+    docker("service", "create", *WATCHED, "--name", "new", "--network", "slots", "host", "sleep", "1d")
     assert addresses_of(docker.running("new")[0]) == ["10.84.0.128"]
     docker("service", "rm", "db", "new")

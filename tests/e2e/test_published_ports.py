@@ -15,7 +15,7 @@ import pytest
 
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
-from tests.support.docker import Docker, eventually
+from tests.support.docker import WATCHED, Docker, eventually
 
 pytestmark = pytest.mark.netns
 
@@ -61,7 +61,12 @@ print(client.recv(99).decode())
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[YardCluster]:
     name = f"bpp{os.getpid() % 10000}x"
-    cluster = YardCluster(name, api_socket=f"/run/beeyard/{name}/docker.sock", subnet6="fd77:b::/64")
+    cluster = YardCluster(
+        name,
+        api_socket=f"/run/beeyard/{name}/docker.sock",
+        subnet6="fd77:b::/64",
+        agent_settings={"describe_interval_s": 2.0},
+    )
     try:
         cluster.up(2)
         yield cluster
@@ -80,6 +85,7 @@ def create(docker: Docker, name: str, *options: str, target: int = 8000) -> None
     docker(
         "service",
         "create",
+        *WATCHED,
         "--name",
         name,
         "--stop-grace-period",

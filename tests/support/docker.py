@@ -10,6 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# `docker service create` watches for so long whether what runs goes on; for five seconds if it is not told.
+WATCHED = ("--update-monitor", "500ms")
+# For how long freed addresses rest where a test waits for that.
+COOL_DOWN_S = 5.0
 # The pools of the racks in the example that the tests, the README and `./yard up` share.
 RACK_RANGES = {"r1": "10.77.0.64/26", "r2": "10.77.0.128/26"}
 
