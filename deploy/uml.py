@@ -7,12 +7,12 @@ import shlex
 import subprocess
 import sys
 
-from deploy.uml_host import UmlHost, roomy_directory
+from deploy.uml_host import UmlHost, own_directory
 
 
 def main(command: list[str]) -> int:
     """Boot a host, run the command in it, show its console as it comes; gives the command's exit code."""
-    host = UmlHost("uml", roomy_directory() / f"beeyard-uml-{os.getpid()}")
+    host = UmlHost("uml", own_directory("command"))
     try:
         host.console.touch()
         with subprocess.Popen(["tail", "-n", "+1", "-f", str(host.console)]) as shown:

@@ -88,6 +88,16 @@ def roomy_directory() -> Path:
     )
 
 
+def own_directory(name: str) -> Path:
+    """A folder for hosts of this process, to be made and removed by who asks. What killed processes left is removed."""
+    roomy = roomy_directory()
+    for path in roomy.glob("beeyard-uml-*"):
+        pid = path.name.split("-")[2]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(path, ignore_errors=True)
+    return roomy / f"beeyard-uml-{os.getpid()}-{name}"
+
+
 def compile_tree() -> None:
     """Compile what daemons and tests import, out here: inside it would be done anew at each start, and takes seconds."""
     for path in HERE.parent.glob("*/"):

@@ -293,6 +293,9 @@ class YardCluster:
 
     def down(self) -> None:
         """Stop all daemons and tasks and remove what they made. Nothing there: nothing to do."""
+        for daemon in self.daemons().values():
+            if daemon.alive():
+                os.kill(daemon.pid, signal.SIGTERM)  # all at once: each takes a moment
         for name in self.daemons():
             self.kill(name)
         for directory in sorted(self.state.glob("agent*")):

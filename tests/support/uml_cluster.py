@@ -14,7 +14,7 @@ import sys
 import threading
 
 from deploy.uml_channel import copy
-from deploy.uml_host import HERE, UmlError, UmlHost, UmlLan, compile_tree, roomy_directory
+from deploy.uml_host import HERE, UmlError, UmlHost, UmlLan, compile_tree, own_directory
 from tests.support.docker import Docker, eventually
 
 API_SOCKET = "/run/beeyard/docker.sock"
@@ -91,8 +91,7 @@ class UmlCluster:
 
     def __init__(self, prefix: str, subnet: str = "10.79.0.0/24", subnet6: str = "fd79::/64") -> None:
         self.lan = UmlLan(prefix, subnet, subnet6)
-        self.directory = roomy_directory() / f"beeyard-{prefix}"
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory = own_directory(prefix)
         agent = f'managers = ["tcp://{self.lan.address(1)}:2377"]\njoin_token_file = "/etc/beeyard/join-token"\n'
         self.hosts = {}
         for number in range(1, N_HOSTS + 1):

@@ -19,12 +19,14 @@ from typing import Any
 
 import pytest
 
-from deploy.uml_host import UmlError, UmlHost, compile_tree, roomy_directory
+from deploy.uml_host import UmlError, UmlHost, compile_tree, own_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = "BEEYARD_UML_REPORTS"  # in the environment inside: where reports go
 # How long the tests of one file may take inside, with the boot, on a busy machine.
-FILE_TIMEOUT_S = 280.0
+FILE_TIMEOUT_S = 400.0
+# And one test, with what it sets up for those that follow.
+TEST_TIMEOUT_S = 240.0
 AT_ONCE = 2
 
 
@@ -44,25 +46,35 @@ class GuestReporter:
 
 
 class GuestRuns:
-    """Outside: the hosts that run the selected tests, one a file."""
+    """Outside: the hosts that run the selected tests, one a file, each booted when the first of its tests is asked for."""
 
     def __init__(self, node_ids: list[str]) -> None:
         compile_tree()
-        self._base = roomy_directory() / f"beeyard-guest-{os.getpid()}"
-        by_file: dict[str, list[str]] = {}
+        self._base = own_directory("guest")
+        self._ids: dict[str, list[str]] = {}
         for node_id in node_ids:
-            by_file.setdefault(node_id.partition("::")[0], []).append(node_id)
-        self._hosts = {
-            file: UmlHost(Path(file).stem.replace("_", "-"), self._base / Path(file).stem) for file in by_file
-        }
+            self._ids.setdefault(node_id.partition("::")[0], []).append(node_id)
+        self._hosts: dict[str, UmlHost] = {}
         self._seen: dict[str, list[dict[str, Any]]] = {node_id: [] for node_id in node_ids}
-        self._read = dict.fromkeys(by_file, 0)
+        self._read = dict.fromkeys(self._ids, 0)
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
-        self._runs = {file: self._pool.submit(self._run, file, ids) for file, ids in by_file.items()}
+        self._runs: dict[str, concurrent.futures.Future[int]] = {}
+
+    def start(self) -> None:
+        """Boot all hosts, as soon as there is room."""
+        for file in self._ids:
+            self._start(file)
+
+    def _start(self, file: str) -> None:
+        if file not in self._runs:
+            stem = Path(file).stem
+            self._hosts[file] = UmlHost(stem.replace("_", "-"), self._base / stem)
+            self._runs[file] = self._pool.submit(self._run, file, self._ids[file])
 
     def _run(self, file: str, node_ids: list[str]) -> int:
         host = self._hosts[file]
-        pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120", *node_ids]
+        options = ("-q", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}")
+        pytest_command = [sys.executable, "-m", "pytest", *options, *node_ids]
         host.boot(
             f"cd {shlex.quote(str(ROOT))}\n"
             f"export {REPORTS}=/share/reports PATH={shlex.quote(os.environ['PATH'])} PYTHONDONTWRITEBYTECODE=1\n"
@@ -77,6 +89,7 @@ class GuestRuns:
             UmlError: its host ended without them.
         """
         file = node_id.partition("::")[0]
+        self._start(file)
         while True:
             run_is_over = self._runs[file].done()
             self._read_new(file)

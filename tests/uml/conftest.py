@@ -33,10 +33,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Boot the hosts that the selected tests need; they run while other tests do."""
+    """Boot the hosts that the selected tests need; they run while other tests do.
+
+    A worker of pytest-xdist boots them as they come to it: it is given some files alone, and others run meanwhile anyway.
+    """
     selected = [item.nodeid for item in session.items if GUEST in item.path.parents]
     if selected and not INSIDE and not session.config.option.collectonly:
         session.config.stash[runs_key] = GuestRuns(selected)
+        if not hasattr(session.config, "workerinput"):
+            session.config.stash[runs_key].start()
 
 
 @pytest.hookimpl(tryfirst=True)
