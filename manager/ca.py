@@ -21,6 +21,7 @@ import structlog
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.model import Cluster, Node, NodeDescription, NodeSpec, NodeStatus
+from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.states import NodeState, Role
 from beeyard.core.wire import IdentityReply, JoinRequest, Refused
 from beeyard.manager.store import Store, Transaction
@@ -219,6 +220,8 @@ class Authority:
             return Refused(reason=f"the certificate request is larger than {CSR_BYTES_MAX} bytes")
         if not 0 < len(request.hostname) <= HOSTNAME_CHARACTERS_MAX:
             return Refused(reason=f"the hostname must have 1 to {HOSTNAME_CHARACTERS_MAX} characters")
+        if not is_name(request.hostname):
+            return Refused(reason=f"this node cannot be called {request.hostname!r:.80}: {NAME_RULE}")
         return None
 
     async def _make_node(self, request: JoinRequest, role: Role) -> IdentityReply | Refused:

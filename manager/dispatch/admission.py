@@ -11,6 +11,7 @@ import ipaddress
 import msgspec
 
 from beeyard.core.model import Node, NodeDescription, NodeStatus
+from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.states import NodeState
 from beeyard.core.wire import PROTOCOL_VERSION, Hello, Refused
 from beeyard.manager.store import Transaction
@@ -97,6 +98,8 @@ def description_fault(description: NodeDescription) -> str:
             return f"the host describes itself with {quantity} for {name}, which cannot be"
     if len(description.hostname) > HOSTNAME_CHARACTERS_MAX:
         return f"the host's name has {len(description.hostname)} characters, more than {HOSTNAME_CHARACTERS_MAX}"
+    if description.hostname and not is_name(description.hostname):
+        return f"this node cannot be called {description.hostname!r:.80}: {NAME_RULE}"
     n_bytes = len(msgspec.msgpack.encode(description))
     if n_bytes > DESCRIPTION_BYTES_MAX:
         return f"the host describes itself with {n_bytes} bytes, more than {DESCRIPTION_BYTES_MAX}"

@@ -204,6 +204,10 @@ async def test_description_that_would_break_the_books_is_refused(autojump_clock:
     ("description", "words"),
     [
         (NodeDescription(hostname="h" * 254), "254 characters, more than 253"),
+        (
+            NodeDescription(hostname="yard2\x1b[2J\n"),
+            r"this node cannot be called 'yard2\x1b[2J\n': a name has at most 255",
+        ),
         (NodeDescription(engine_labels={"a": "x" * (256 << 10)}), "bytes, more than 262144"),
         (NodeDescription(links=tuple(Link(name=f"eth{i}", mac="02:00:00:00:00:01") for i in range(10_000))), "bytes"),
         (

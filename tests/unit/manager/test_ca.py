@@ -65,6 +65,18 @@ async def test_rotation_changes_the_token_of_one_role_for_good(autojump_clock: o
         assert world.authority.role_of_token(manager) is Role.MANAGER
 
 
+async def test_a_node_cannot_be_called_anything(autojump_clock: object) -> None:
+    """A name is one word in a command and a line of a log, whoever chose it."""
+    async with a_dispatch_world() as world:
+        csr_pem, _ = world.host.pki.new_request()
+        token = world.authority.join_token(Role.WORKER)
+        for hostname in ("yard 2", "yard2\n", "yard2\x1b[2J", "-f"):
+            request = JoinRequest(token=token, csr_pem=csr_pem, hostname=hostname)
+            reply = await world.authority.join(request, manager_node_connected=False)
+            assert isinstance(reply, Refused)
+            assert reply.reason.startswith(f"this node cannot be called {hostname!r}: a name has at most 255")
+
+
 async def test_join_with_a_token_that_is_rotated_meanwhile_is_refused(autojump_clock: object) -> None:
     """A rotation that is stored before the node is counts."""
     async with a_dispatch_world() as world:
