@@ -28,15 +28,17 @@ import trio
 from beeyard.core.address_pool import TIME_ERROR_S
 from beeyard.core.ipam import AddressLease, LeaseState, PoolLease
 from beeyard.manager.hooks.books import AddressLedger
-from beeyard.manager.ipam.answer import read_address
+from beeyard.manager.ipam.answer import read_address, says_exhausted
 from beeyard.manager.ipam.desk import PAUSE_S, PAUSE_S_MAX, Desk
 from beeyard.manager.ipam.fault import FaultKind, PluginFault, quote
 from beeyard.manager.ipam.leases import Leases
 from beeyard.manager.ipam.plugin import PoolId
 
-# Refusals of a repeated question after which it is clear that the plugin gave nothing, or will never say.
+# How often a plugin has to say that it has no address left before a repeated question is settled: had it given one, it would
+# have given that again.
 DOUBTS_MAX = 5
-# For how long a plugin may answer "no" to a release before it is believed.
+# For how long a plugin may answer "no" to a repeated question or to a release before it is believed. A shorter time would
+# believe one that refuses everything while its own database is being repaired.
 BELIEVED_AFTER_S = 3600.0
 # Past this an operator hears of addresses that were not taken back.
 LATE_S = 60.0
@@ -53,6 +55,11 @@ class _Entry:
         self.sure = sure  # the plugin was never asked, or said no
         self.repeated = repeated  # a release may have arrived before
         self.n_refused = 0
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether the plugin has said "no" for so long that it will never say anything else."""
+        return self.first_s + BELIEVED_AFTER_S < trio.current_time()
 
 
 class _Later(Exception):
@@ -149,7 +156,8 @@ class GiveBack:
                 async with self._desk.turn(lease.pool_id):
                     answer = await self._desk.plugin.request_address(part_id, lease.options)
             except PluginFault as fault:
-                if fault.is_outage or entry.n_refused < DOUBTS_MAX:
+                settled = entry.n_refused >= DOUBTS_MAX and says_exhausted(fault.reason)
+                if fault.is_outage or not (settled or entry.is_believed):
                     raise
                 log.warning("an IPAM plugin may keep an address", lease=lease.id, reason=str(fault))
                 break
@@ -158,7 +166,7 @@ class GiveBack:
             sane = address is not None and address.ip in ipaddress.ip_network(part.given)
             if sane and not self._leases.take(lease, str(address)):
                 found.append(str(address))
-            elif entry.n_refused < DOUBTS_MAX:
+            elif not entry.is_believed:
                 reason = f"asked again, it gave {quote(answer)!r}, which cannot be"
                 raise PluginFault(self._desk.plugin.name, FaultKind.JUNK, reason, in_doubt=True)
             else:
@@ -185,8 +193,7 @@ class GiveBack:
             entry.repeated = entry.repeated or fault.in_doubt
             if not fault.in_doubt:
                 del self._leases.going_back[lease.id]
-            believed = entry.first_s + BELIEVED_AFTER_S < trio.current_time()
-            if not (fault.kind is FaultKind.REFUSED and believed):
+            if not (fault.kind is FaultKind.REFUSED and entry.is_believed):
                 raise
             log.warning("an IPAM plugin knows nothing of an address", address=address, reason=str(fault))
         else:

@@ -246,3 +246,22 @@ async def test_creations_that_fail_at_once_leave_nothing_and_hurt_nobody(autojum
         await p.service(1, "good")
         await trio.sleep(1)
         assert len(p.world.running()) == 1
+
+
+async def test_a_lost_answer_is_not_written_off_by_a_plugin_that_refuses_everything(autojump_clock: object) -> None:
+    """It gave an address, hung up before it said so, and then says no for minutes: what it gave goes back all the same."""
+    plugin = SimPlugin(books=Books())
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        plugin.script = lambda method, body: "cut after" if method.endswith("RequestAddress") else ""
+        await p.service(1)
+        await trio.sleep(0.5)
+        assert plugin.faults["cut after"] == 1
+        plugin.script = lambda method, body: "error"
+        await p.world.remove_service()
+        await trio.sleep(300)
+        plugin.script = no_faults
+        await trio.sleep(60)
+        assert list(plugin.books.addresses().values()) == ["com.docker.network.gateway"]
+        p.check_agreement(plugin)
