@@ -35,6 +35,11 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
         if not isinstance(parsed, kind):
             raise settings.fault(name, f"{value!r} is not right: it must be {form}")
         config = msgspec.structs.replace(config, **{name: with_scheme(value, scheme)})
+    if config.api_listen and config.api_listen == config.listen:
+        raise settings.fault(
+            "api_listen",
+            f"{config.api_listen} is where agents connect (listen): docker clients need a port of their own",
+        )
     if config.host_port_last < config.host_port_first:
         raise settings.fault(
             "host_port_last", f"{config.host_port_last} is below host_port_first, {config.host_port_first}"

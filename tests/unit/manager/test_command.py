@@ -1,0 +1,35 @@
+"""`beeyard manage`: settings that cannot work."""
+
+from __future__ import annotations
+
+import pytest
+
+from beeyard.manager.command import MANAGE
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ("--api-listen", "0.0.0.0:2377"),
+            "--api-listen: tcp://0.0.0.0:2377 is where agents connect (listen): docker clients need a port of their own",
+        ),
+        (
+            ("--api-listen", "0.0.0.0"),
+            "--api-listen: '0.0.0.0' is not right: it must be HOST:PORT; an IPv6 host goes in brackets",
+        ),
+        (("--host-port-first", "40000"), "host_port_last: 32767 is below host_port_first, 40000"),
+        (("--state-dir", "here"), "--state-dir: 'here' is not right: it must be an absolute path"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(
+    flags: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert MANAGE.main(MANAGE.parser().parse_args(["--check-config", *flags])) == 1
+    assert capsys.readouterr().err == f"beeyard manage: {sentence}\n"
+
+
+def test_both_listeners_may_have_the_same_host(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--check-config", "--listen", "10.0.0.7:2377", "--api-listen", "10.0.0.7:2376"]
+    assert MANAGE.main(MANAGE.parser().parse_args(flags)) == 0
+    assert capsys.readouterr().out == "ok\n"
