@@ -22,6 +22,11 @@ SEEDS = range(1, 9)
         ("a-new-manager-does-not-restore-grants", 1, "was also granted|on the LAN twice|was granted to task|and runs"),
         ("nobody-looks-at-room", 2, "and runs"),
         ("leases-are-given-up-too-early", 2, "stored as ORPHANED while|on the LAN twice"),
+        ("answers-of-the-lan-are-ignored", 4, "although .* had answered that it has it"),
+        ("published-ports-stay", 1, "has ended, and its ports lead to"),
+        ("a-slot-has-another-mac-address-each-time", 1, "had MAC .* and has"),
+        ("hooks-add-nothing", 1, r"got \(\)"),
+        ("a-plugin-gets-nothing-back", 3, "the plugin's books say"),
     ],
 )
 def test_a_defect_on_purpose_is_found(name: str, first: int, sentence: str) -> None:
