@@ -1,4 +1,5 @@
-"""A manager and 50 real agents, each a namespace of its own: short real tasks from `service create` to their reported end.
+"""A manager and 50 real agents, each a namespace of its own: short real tasks from `service create` to their reported
+end, and the replacement of what ran on a node whose agent died.
 
     ./yard bench real_tasks --json FILE
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -51,8 +53,8 @@ def cluster() -> Iterator[YardCluster]:
         cluster.down()
 
 
-def create(cluster: YardCluster, name: str, networks: list[str], command: list[str]) -> None:
-    """A service whose tasks run once."""
+def create(cluster: YardCluster, name: str, networks: list[str], command: list[str], replicas: int, again: str) -> None:
+    """A service; `again`: its restart condition."""
     cluster.call(
         "POST",
         "/services/create",
@@ -60,10 +62,10 @@ def create(cluster: YardCluster, name: str, networks: list[str], command: list[s
             "Name": name,
             "TaskTemplate": {
                 "ContainerSpec": {"Image": "host", "Args": command},
-                "RestartPolicy": {"Condition": "none"},
+                "RestartPolicy": {"Condition": again},
                 "Networks": [{"Target": network} for network in networks],
             },
-            "Mode": {"Replicated": {"Replicas": N_TASKS}},
+            "Mode": {"Replicated": {"Replicas": replicas}},
         },
     )
 
@@ -74,12 +76,13 @@ def tasks_of(cluster: YardCluster, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def wait_for(cluster: YardCluster, name: str, state: str) -> None:
-    """Until every task of a service is in a state."""
+def wait_for(cluster: YardCluster, name: str, state: str, n_tasks: int = N_TASKS, not_on: str = "") -> None:
+    """Until so many tasks of a service are in a state, those of one node not counted."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        states = Counter(task["Status"]["State"] for task in tasks_of(cluster, name))
-        if states[state] >= N_TASKS:
+        tasks = [task for task in tasks_of(cluster, name) if not not_on or task.get("NodeID") != not_on]
+        states = Counter(task["Status"]["State"] for task in tasks)
+        if states[state] >= n_tasks:
             return
         assert time.monotonic() < deadline, states
         time.sleep(POLL_S)
@@ -106,7 +109,7 @@ def test_short_tasks(benchmark: Any, cluster: YardCluster, networks: list[str]) 
     began_s = time.time()
 
     def run() -> None:
-        create(cluster, name, networks, ["true"])
+        create(cluster, name, networks, ["true"], N_TASKS, "none")
         wait_for(cluster, name, "complete")
 
     benchmark.pedantic(run, rounds=1)
@@ -121,3 +124,28 @@ def test_short_tasks(benchmark: Any, cluster: YardCluster, networks: list[str]) 
     )
     print(json.dumps(benchmark.extra_info))
     cluster.call("DELETE", f"/services/{name}")
+
+
+def test_replacement(benchmark: Any, cluster: YardCluster) -> None:
+    """An agent is killed for good: until its node is known to be down, and from then until all its tasks run elsewhere."""
+    n_tasks = 4 * N_AGENTS
+    create(cluster, "long", ["lan"], ["sleep", "infinity"], n_tasks, "any")
+    wait_for(cluster, "long", "running", n_tasks)
+    victim = f"agent{N_AGENTS}"
+    node = next(n for n in cluster.get("/nodes") if n["Description"]["Hostname"] == f"{cluster.name}{N_AGENTS}")
+    n_lost = sum(task.get("NodeID") == node["ID"] for task in tasks_of(cluster, "long"))
+    times: dict[str, float] = {}
+
+    def lose_and_replace() -> None:
+        cluster.kill(victim, signal.SIGKILL)
+        killed_s = time.monotonic()
+        while cluster.get(f"/nodes/{node['ID']}")["Status"]["State"] != "down":
+            assert time.monotonic() < killed_s + PATIENCE_S
+            time.sleep(0.05)
+        down_s = time.monotonic()
+        wait_for(cluster, "long", "running", n_tasks, not_on=node["ID"])
+        times.update(until_down_s=round(down_s - killed_s, 1), until_replaced_s=round(time.monotonic() - down_s, 2))
+
+    benchmark.pedantic(lose_and_replace, rounds=1)
+    benchmark.extra_info.update(agents=N_AGENTS, replaced=n_lost, **times)
+    print(json.dumps(benchmark.extra_info))
