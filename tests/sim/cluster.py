@@ -41,6 +41,7 @@ LIVENESS_S = 400.0
 # As long as only a plugin is broken: pinned slots whose addresses strangers had wait longest, and no question to a plugin may
 # be waited for, which has 300 s.
 OTHERS_S = 200.0
+PLUGIN_ASKED_S = 35.0  # by then a plugin that is out is tried again
 # An address rests 30 s before it is free again.
 COOL_DOWN_S = 40.0
 # Whatever is under way while somebody looks is done by then: a stop may take 10 s of grace and some tries.
@@ -143,6 +144,39 @@ class Cluster:
                 if refused.status != 404:
                     raise
 
+    async def check_newcomer(self, network: str) -> None:
+        """A new service runs soon, while one on a network whose plugin is broken waits."""
+        with trio.move_on_after(OTHERS_S) as limit:
+            await self._insist_on_service("waits", [network])
+            await trio.sleep(PLUGIN_ASKED_S)
+            service_id = await self._insist_on_service("newcomer", [])
+            while not any(  # noqa: ASYNC110
+                task["ServiceID"] == service_id and task["Status"]["State"] == "running" for task in await self.tasks()
+            ):
+                await trio.sleep(1)
+        assert not limit.cancelled_caught, f"no new service runs within {OTHERS_S:g} s because of a plugin"
+        for name in ("waits", "newcomer"):
+            await self.api.insist("DELETE", f"/services/{name}")
+
+    async def _insist_on_service(self, name: str, networks: list[str]) -> str:
+        """Create a service of one task that needs no room; gives its id."""
+        body = {
+            "Name": name,
+            "TaskTemplate": {
+                "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
+                "RestartPolicy": {"Condition": "any", "Delay": 1_000_000_000},
+                "Networks": [{"Target": network} for network in networks],
+            },
+            "Mode": {"Replicated": {"Replicas": 1}},
+        }
+        try:
+            await self.api.insist("POST", "/services/create", body)
+        except Refused as refused:
+            if refused.status != 409:  # an attempt without an answer was carried out
+                raise
+        service_id: str = (await self.api.insist("GET", f"/services/{name}"))["ID"]
+        return service_id
+
     async def check_books(self) -> None:
         """What the API says of the addresses adds up."""
         services = await self.api.insist("GET", "/services")
@@ -242,6 +276,7 @@ class Story:
         await workload.activate_all()
         if self.plugin is not None:
             await _until_converged(cluster, workload, without=PLUGIN_NETWORK)
+            await cluster.check_newcomer(PLUGIN_NETWORK)
             self.plugin.heal()
         await _until_converged(cluster, workload)
         await workload.check_promises()

@@ -142,10 +142,10 @@ def a_lease_is_not_stored_before_it_is_asked_for() -> AbstractContextManager[Any
 
 def everything_waits_for_a_plugin() -> AbstractContextManager[Any]:
     """Nothing is stored while one is asked."""
-    right_call, right_commit = Plugin.request_address, Store._commit_group
+    right_call, right_commit = Plugin._call, Store._commit_group
     asked: list[int] = [0]
 
-    async def request_address(self: Plugin, *arguments: Any, **more: Any) -> str:
+    async def call(self: Plugin, *arguments: Any, **more: Any) -> Any:
         asked[0] += 1
         try:
             return await right_call(self, *arguments, **more)
@@ -159,7 +159,7 @@ def everything_waits_for_a_plugin() -> AbstractContextManager[Any]:
 
     return _all(
         [
-            patch.object(Plugin, "request_address", request_address),
+            patch.object(Plugin, "_call", call),
             patch.object(Store, "_commit_group", commit_group),
         ]
     )

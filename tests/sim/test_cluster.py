@@ -12,7 +12,7 @@ from tests.sim.scenarios import SCENARIOS
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
-SEEDS = range(1, 21)
+SEEDS = range(1, 17)
 
 
 def regressions() -> list[int]:
