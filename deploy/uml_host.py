@@ -296,10 +296,13 @@ class UmlHost:
             OSError: the host does not answer, or nobody listens there.
         """
         connection = self._dial(60.0)
-        connection.sendall(json.dumps({"connect": path}).encode() + b"\n")
-        if connection.recv(1) != b"+":
+        try:
+            connection.sendall(json.dumps({"connect": path}).encode() + b"\n")
+            if connection.recv(1) != b"+":
+                raise ConnectionRefusedError(f"{self.name}: nobody listens at {path}")
+        except BaseException:
             connection.close()
-            raise ConnectionRefusedError(f"{self.name}: nobody listens at {path}")
+            raise
         return connection
 
     def run(self, *argv: str, input: str = "", timeout_s: float = 60.0) -> Outcome:  # noqa: A002 - as subprocess names it

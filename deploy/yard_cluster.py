@@ -154,8 +154,10 @@ class YardCluster:
             SystemExit: it does not go within 15 s.
         """
         daemon = self.daemons().get(name)
-        if daemon is not None and daemon.alive():
-            os.kill(daemon.pid, signal_number)
+        if daemon is not None:
+            if daemon.alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(daemon.pid, signal_number)
             if name in self._children:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._children.pop(name).wait(STOP_TIMEOUT_S)
@@ -295,7 +297,8 @@ class YardCluster:
         """Stop all daemons and tasks and remove what they made. Nothing there: nothing to do."""
         for daemon in self.daemons().values():
             if daemon.alive():
-                os.kill(daemon.pid, signal.SIGTERM)  # all at once: each takes a moment
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(daemon.pid, signal.SIGTERM)  # all at once: each takes a moment
         for name in self.daemons():
             self.kill(name)
         for directory in sorted(self.state.glob("agent*")):
