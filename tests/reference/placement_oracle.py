@@ -179,7 +179,8 @@ class PlacementOracle:
             links = [*others, *((pool.parent, pool.kind) for pool in chosen)]
             on = {pool.parent: [kind for parent, kind in links if parent == pool.parent] for pool in pools}
             for pool in pools:
-                planned = sum(h.plans.count(pool.pool_id) for h in self.holds.values()) + chosen.count(pool)
+                planned = sum(h.plans.count(pool.pool_id) for h in self.holds.values())
+                planned += sum(other.pool_id == pool.pool_id for other in chosen)
                 free = demand.pins or self.free[pool.pool_id] - planned > 0
                 if free and not self.clash(pool, on[pool.parent]):
                     chosen.append(pool)
