@@ -62,6 +62,8 @@ def changes(pool: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]
     """
     body: dict[str, Any] = {}
     if any(value is not None for value in (options.subnet, options.ip_range, options.gateway, options.aux_address)):
+        if (pool.get("ConfigFrom") or {}).get("Network"):
+            raise ApiError(f"network {pool['Name']} has no addresses of its own: give one of its pools, {_pools(pool)}")
         configs = [dict(config) for config in (pool.get("IPAM") or {}).get("Config") or []]
         config = _meant(pool["Name"], configs, options)
         for field, value in (("Subnet", options.subnet), ("IPRange", options.ip_range), ("Gateway", options.gateway)):
@@ -93,6 +95,12 @@ def _meant(name: str, configs: list[dict[str, Any]], options: argparse.Namespace
         advice = "give addresses of one of them, or --subnet to say which, and one at a time"
         raise ApiError(f"pool {name} has the subnets {subnets}: {advice}")
     return fitting[0]
+
+
+def _pools(network: dict[str, Any]) -> str:
+    """What a network draws from, for a person; a pool that was removed cannot be changed."""
+    pools = ((network.get("Status") or {}).get("IPAM") or {}).get("Pools") or {}
+    return " or ".join(name for name, pool in pools.items() if not pool.get("Removed")) or "of which it has none"
 
 
 def _is_network(text: str) -> bool:

@@ -61,3 +61,16 @@ def test_what_is_not_clear_is_refused(arguments: tuple[str, ...], sentence: str)
     configs = (V4,) if "--aux-address" in arguments else (V4, V6)
     with pytest.raises(ApiError, match=sentence):
         asked(*arguments, configs=configs)
+
+
+def test_a_network_that_draws_from_pools_names_them() -> None:
+    pools = {"r1": {"Total": 4}, "r2": {"Total": 4}, "old": {"Removed": True, "Used": 1}}
+    network = {
+        "Name": "lan",
+        "ConfigFrom": {"Network": "racks"},
+        "IPAM": {"Config": [V4]},
+        "Status": {"IPAM": {"Pools": pools}},
+    }
+    options = pool._parser().parse_args(["set", "lan", "--gateway", "10.0.0.2"])
+    with pytest.raises(ApiError, match=r"network lan has no addresses of its own: give one of its pools, r1 or r2$"):
+        pool.changes(network, options)
