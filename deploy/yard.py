@@ -17,6 +17,7 @@ from deploy.yard_cluster import YardCluster, say
 
 # Host addresses start at .11 of a /24 whose upper half and second quarter are left to pools; more hosts need another LAN.
 NODES_MAX = 50
+NODES = 3
 
 
 def introduce(cluster: YardCluster) -> None:
@@ -55,13 +56,16 @@ The README goes on with a pool of addresses for each rack. Logs are in {cluster.
     )
 
 
-def command_up(cluster: YardCluster, n_nodes: int, *, detach: bool) -> None:
-    """`./yard up`."""
+def command_up(cluster: YardCluster, n_nodes: int | None, *, detach: bool) -> None:
+    """`./yard up`. `n_nodes` is None when nobody said how many."""
     with cluster.alone():
         if cluster.revive():
             say("the cluster is up")
+            n_hosts = len(cluster.daemons()) - 1
+            if n_nodes not in (None, n_hosts):
+                say(f"its number of nodes stays {n_hosts}: for {n_nodes} run ./yard down first")
         else:
-            start(cluster, n_nodes)
+            start(cluster, NODES if n_nodes is None else n_nodes)
     introduce(cluster)
     if not detach:
         say("Ctrl-C ends the cluster")
@@ -111,7 +115,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="./yard")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the cluster, or what has ended of it")
-    up.add_argument("--nodes", type=a_number_of_nodes, default=3, metavar="N", help=f"1 to {NODES_MAX}, default 3")
+    up.add_argument("--nodes", type=a_number_of_nodes, metavar="N", help=f"1 to {NODES_MAX}, default {NODES}")
     up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
     commands.add_parser("down", help="stop the cluster")
     execute = commands.add_parser("exec", help="run a command on a host of the cluster")
