@@ -57,6 +57,7 @@ class _Grant(msgspec.Struct):
     segment: str
     addresses: tuple[tuple[int, int], ...]  # (family, address)
     texts: tuple[str, ...]
+    owner: str = ""  # who has them by name
 
 
 class AddressBook:
@@ -159,10 +160,12 @@ class AddressBook:
         self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts)
         return texts
 
-    def reserve_pinned(self, pool_id: str, grant_id: str, pins: Sequence[str], now_s: float) -> tuple[str, ...]:
+    def reserve_pinned(
+        self, pool_id: str, grant_id: str, pins: Sequence[str], now_s: float, *, owner: str
+    ) -> tuple[str, ...]:
         """Take these addresses of a pool's subnets, and one each of its other families. All or nothing.
 
-        An address that rests is given all the same: whoever has it by name had it before.
+        An address that rests is given all the same to the owner that had it last by name.
 
         Raises:
             AddressUnavailable: one of them cannot be given.
@@ -172,7 +175,7 @@ class AddressBook:
         spec, ranges = self._pool(pool_id)
         asked = dict(map(_parse, pins))
         for text in pins:
-            if use := self.use_of(spec.segment, text, now_s, by_name=True):
+            if use := self.use_of(spec.segment, text, now_s, by_name=owner):
                 raise AddressUnavailable(text, use)
         found: list[tuple[Range, int]] = []
         for span in ranges:
@@ -183,10 +186,10 @@ class AddressBook:
         for span, address in found:
             span.cursor = span.cursor if span.family in asked else address + 1
         texts = tuple(span.text(address) for span, address in found)
-        self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts)
+        self._hold(grant_id, pool_id, spec.segment, tuple((span.family, a) for span, a in found), texts, owner)
         return texts
 
-    def restore(self, grant_id: str, pool_id: str, segment: str, addresses: Sequence[str]) -> None:
+    def restore(self, grant_id: str, pool_id: str, segment: str, addresses: Sequence[str], *, owner: str = "") -> None:
         """Hold what was granted earlier, before anything new is reserved. Repeating it is fine.
 
         Raises:
@@ -201,14 +204,14 @@ class AddressBook:
         for (family, address), text in zip(parsed, addresses, strict=True):
             if address in self._space(segment, family).held:
                 raise ValueError(f"address {text} of grant {grant_id} is held by another grant in segment {segment}")
-        self._hold(grant_id, pool_id, segment, parsed, tuple(addresses))
+        self._hold(grant_id, pool_id, segment, parsed, tuple(addresses), owner)
         for span in self._pools[pool_id][1] if pool_id in self._pools else ():
             span.cursor = next((address + 1 for family, address in parsed if family == span.family), span.cursor)
 
-    def use_of(self, segment: str, address: str, now_s: float, *, by_name: bool = False) -> str:
+    def use_of(self, segment: str, address: str, now_s: float, *, by_name: str = "") -> str:
         """What keeps an address (with or without prefix length) of a segment from being granted; "" when nothing does.
 
-        `by_name`: to whom it is pinned, so that neither this nor a rest matters.
+        `by_name`: the owner to whom it is pinned, so that neither this matters nor a rest from the same owner.
         """
         family, number = _parse(address)
         self._thaw(now_s)
@@ -219,10 +222,10 @@ class AddressBook:
             return "a node has itself"
         if number in space.fixed:
             return "is never handed out on this LAN"
-        if by_name:
-            return ""
-        if number in space.pinned:
+        if not by_name and number in space.pinned:
             return "is kept for a slot of a service"
+        if by_name and space.last_owner.get(number) == by_name:
+            return ""
         return "rests: a task had it a moment ago, or a stranger has it" if number in space.ready_s else ""
 
     def ready_s(self, segment: str, address: str) -> float | None:
@@ -238,6 +241,11 @@ class AddressBook:
             space = self._space(grant.segment, family)
             if space.give_up(address):
                 self._holder.pop((grant.segment, family, address), None)
+                # Not when it was put aside meanwhile: that is said of everybody.
+                if grant.owner and space.ready_s.get(address, now_s) <= now_s:
+                    space.last_owner[address] = grant.owner
+                else:
+                    space.last_owner.pop(address, None)
                 if self._cool_down_s > 0:
                     self._cool(grant.segment, family, address, now_s + self._cool_down_s)
             space.refresh((address,))
@@ -245,6 +253,7 @@ class AddressBook:
     def set_aside(self, segment: str, address: str, until_s: float) -> None:
         """Give an address (with or without prefix length) to nobody before a time; whoever holds it keeps it."""
         family, number = _parse(address)
+        self._space(segment, family).last_owner.pop(number, None)
         self._cool(segment, family, number, until_s)
         self._space(segment, family).refresh((number,))
 
@@ -292,9 +301,15 @@ class AddressBook:
         return self._spaces[key]
 
     def _hold(
-        self, grant_id: str, pool_id: str, segment: str, addresses: tuple[tuple[int, int], ...], texts: tuple[str, ...]
+        self,
+        grant_id: str,
+        pool_id: str,
+        segment: str,
+        addresses: tuple[tuple[int, int], ...],
+        texts: tuple[str, ...],
+        owner: str = "",
     ) -> None:
-        self._grants[grant_id] = _Grant(pool_id, segment, addresses, texts)
+        self._grants[grant_id] = _Grant(pool_id, segment, addresses, texts, owner)
         for family, address in addresses:
             self._space(segment, family).hold((address,))
             self._holder[segment, family, address] = grant_id
@@ -331,6 +346,7 @@ class AddressBook:
             heapq.heappop(self._cooling)
             if space.ready_s.get(address) == ready_s:
                 del space.ready_s[address]
+                space.last_owner.pop(address, None)
                 thawed.setdefault((segment, family), []).append(address)
         for key, addresses in thawed.items():
             self._spaces[key].refresh(addresses)

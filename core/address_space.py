@@ -60,6 +60,7 @@ class AddressSpace:
         self.held: Counter[int] = Counter()
         self.fixed: Counter[int] = Counter()  # by how many pools
         self.pinned: Counter[int] = Counter()  # by how many owners; held or not
+        self.last_owner: dict[int, str] = {}  # of addresses that rest: who had it by name
         self.ready_s: dict[int, float] = {}  # when a cooling address is free again
         self._kind: dict[int, int] = {}
         # Invariant: _taken is sorted and holds exactly the keys of _kind; the two below are its held and cooling parts.

@@ -30,7 +30,7 @@ from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Node, Service, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.hooks.aside import ASIDE_S, AddressesAside, Aside
-from beeyard.manager.hooks.slot_claims import SlotClaims
+from beeyard.manager.hooks.slot_claims import SlotClaims, owner_of_pins
 from beeyard.manager.store import View
 
 # More than any number of tasks, for pools whose addresses others count, or that have none.
@@ -72,7 +72,7 @@ class AddressLedger:
         """Hold again what a task that has not ended was granted in an earlier life of the manager."""
         self._slots.own(task, grant.id, grant.network_id)
         try:
-            self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
+            self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses, owner=owner_of_pins(task))
         except ValueError as error:
             # Two live tasks with one address were stored: no manager does that. Keep the first, say so.
             log.error("address held twice", task=task.id, reason=str(error))
@@ -83,7 +83,7 @@ class AddressLedger:
             if not isinstance(grant, AddressGrant):
                 continue
             try:
-                self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses)
+                self._book.restore(grant.id, grant.pool_id, grant.segment, grant.addresses, owner=owner_of_pins(task))
             except ValueError as reason:
                 # It has rested already, and is somebody else's now.
                 log.debug("address is in use again", task=task.id, reason=str(reason))
@@ -139,7 +139,7 @@ class AddressLedger:
     def slot_conflict(self, task: Task) -> tuple[str, str]:
         """What a waiting task's slot cannot have yet, and the id of the task that has it: see `SlotClaims.conflict`."""
         what, task_id = self._slots.conflict(task)
-        if not what and task.pins:
+        if not task_id and task.pins:  # a better word for it than that it rests
             for aside in self.aside():
                 if aside.address in task.pins and any(
                     pool.segment == aside.segment for id_ in task.spec.network_ids for pool in self.pools(id_)
@@ -213,7 +213,9 @@ class AddressLedger:
         """
         addresses: tuple[str, ...] = ()
         if pool.has_book and task.pins:
-            addresses = self._book.reserve_pinned(pool.pool_id, grant_id, task.pins, trio.current_time())
+            addresses = self._book.reserve_pinned(
+                pool.pool_id, grant_id, task.pins, trio.current_time(), owner=owner_of_pins(task)
+            )
         elif pool.has_book:
             addresses = self._book.reserve(pool.pool_id, grant_id, trio.current_time())
         else:

@@ -98,9 +98,14 @@ class SlotClaims:
             holder = self._book.holder(pool.segment, address)
             if holder:
                 return f"address {address}", self._task_of.get(holder, "")
-            if use := self._book.use_of(pool.segment, address, trio.current_time(), by_name=True):
+            if use := self._book.use_of(pool.segment, address, trio.current_time(), by_name=owner_of_pins(task)):
                 return f"address {address}, which {use}", ""
         return "", ""
 
 
-__all__ = ["SlotClaims", "has_own_mac", "slot_mac"]
+def owner_of_pins(task: Task) -> str:
+    """Who has a task's addresses by name: its service, whose slots may exchange them; "" when it has none."""
+    return task.service_id if task.pins else ""
+
+
+__all__ = ["SlotClaims", "has_own_mac", "owner_of_pins", "slot_mac"]

@@ -17,6 +17,8 @@ class AddressOracle:
         self.pools: dict[str, PoolSpec] = {}
         self.held: dict[str, tuple[str, tuple[Address, ...]]] = {}  # grant id: segment, addresses
         self.released_s: dict[tuple[str, Address], float] = {}
+        self.owners: dict[str, str] = {}  # grant id: who has its addresses by name
+        self.last_owner: dict[tuple[str, Address], str] = {}
         self.foreign: dict[str, list[Address]] = {}
         self.pins: dict[str, list[tuple[str, Address]]] = {}
         self.last: dict[tuple[str, int], Address] = {}  # pool and family: the one given last
@@ -79,12 +81,14 @@ class AddressOracle:
         lengths = [ipaddress.ip_network(config.subnet).prefixlen for config in pool.ipam]
         return tuple(f"{a}/{length}" for a, length in zip(found, lengths, strict=True))
 
-    def reserve_pinned(self, pool_id: str, grant_id: str, pins: list[Address], now_s: float) -> tuple[str, ...] | None:
-        """These addresses, also out of a rest and from outside the range, and one of each other family."""
+    def reserve_pinned(
+        self, pool_id: str, grant_id: str, pins: list[Address], now_s: float, owner: str
+    ) -> tuple[str, ...] | None:
+        """These addresses, also out of its owner's own rest and from outside the range, and one of each other family."""
         pool = self.pools[pool_id]
         fixed = self._fixed(pool.segment)
         held = {a for segment, addresses in self.held.values() if segment == pool.segment for a in addresses}
-        if any(pin in held or pin in fixed for pin in pins):
+        if any(pin in held or pin in fixed or self._rests(pool.segment, pin, now_s, owner) for pin in pins):
             return None
         rest = PoolSpec(
             pool_id=pool_id,
@@ -113,9 +117,16 @@ class AddressOracle:
                 if pin.version == subnet.version:
                     by_family[pin.version] = f"{pin}/{subnet.prefixlen}"
         self.held[grant_id] = (pool.segment, tuple(ipaddress.ip_interface(text).ip for text in by_family.values()))
+        self.owners[grant_id] = owner
         return tuple(by_family[ipaddress.ip_network(config.subnet).version] for config in pool.ipam)
 
     def release(self, grant_id: str, now_s: float) -> None:
         segment, addresses = self.held.pop(grant_id, ("", ()))
         for address in addresses:
             self.released_s[segment, address] = now_s
+            self.last_owner[segment, address] = self.owners.get(grant_id, "")
+
+    def _rests(self, segment: str, address: Address, now_s: float, owner: str) -> bool:
+        released_s = self.released_s.get((segment, address))
+        rests = released_s is not None and now_s < released_s + self.cool_down_s
+        return rests and self.last_owner.get((segment, address)) != owner

@@ -84,7 +84,7 @@ async def test_slot_keeps_its_address_over_its_tasks(autojump_clock: object) -> 
 
 
 async def test_slot_waits_for_an_address_that_another_task_has(autojump_clock: object) -> None:
-    """It says who has it, and starts as soon as it is given back, not some time later."""
+    """It says who has it, and starts as soon as it was given back and has rested, not some time later."""
     async with manager_world() as world:
         await world.add(LAN, a_node("n1"), web(2))
         await trio.sleep(2)
@@ -101,9 +101,35 @@ async def test_slot_waits_for_an_address_that_another_task_has(autojump_clock: o
         await trio.sleep(100)
         assert world.store.index == index, "waiting costs no writes"
         await world.remove_service("s2")
-        await trio.sleep(0.5)
+        await trio.sleep(29)
+        assert list(places(world)) == [1]
+        await trio.sleep(2)
         assert places(world)[2] == f"{next(iter(taken))}/24"
         assert world.running()[1].status.err == ""
+        world.check_books()
+
+
+async def test_an_address_that_another_service_had_rests_before_a_slot_has_it_by_name(autojump_clock: object) -> None:
+    """It was nobody's by name when it was given back. The slot says that it rests, and starts as soon as it has."""
+    async with manager_world() as world:
+        await world.add(LAN, a_node("n1"), web(1))
+        await trio.sleep(2)
+        (text,) = places(world, "s2").values()
+        address = text.partition("/")[0]
+        await world.remove_service("s2")
+        await trio.sleep(1)
+        ended_s = trio.current_time()
+        await world.add(pinned(address, 1))
+        await trio.sleep(20)
+        (waiting,) = world.tasks(live=True)
+        assert waiting.status.err == (
+            f"waits for address {address}, which rests: a task had it a moment ago, or a stranger has it"
+        )
+        while not world.running():
+            assert trio.current_time() < ended_s + 31.0
+            await trio.sleep(0.1)
+        assert trio.current_time() > ended_s + 28.0
+        assert places(world) == {1: text}
         world.check_books()
 
 

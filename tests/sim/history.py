@@ -117,9 +117,8 @@ class History:
 
 
 def is_pinned_to_both(address: str, former: Task, task: Task) -> bool:
-    """Whether an address is pinned to the slot of both tasks: then it need not rest between them."""
-    same_slot = (former.service_id, former.slot) == (task.service_id, task.slot)
-    return same_slot and address in former.pins and address in task.pins
+    """Whether an address is pinned to both tasks of one service: then it need not rest between them."""
+    return former.service_id == task.service_id and address in former.pins and address in task.pins
 
 
 def addresses_of(task: Task) -> Iterator[tuple[str, str]]:

@@ -86,8 +86,8 @@ class Layout:
         return [{"Subnet": s, "IPRange": f"{first}/{n}", "Gateway": g} for s, first, n, g in parts]
 
     def pins(self, number: int, n_slots: int) -> str:
-        """Addresses for the slots of one service, none of which another one's has."""
-        firsts = [ipaddress.ip_address(text) + 16 * number for text in self.families(PINS)]
+        """Addresses for the slots of one service; those of another that is gone may come again."""
+        firsts = [ipaddress.ip_address(text) + 16 * (number % 4) for text in self.families(PINS)]
         return ",".join(f"{first}-{first + n_slots - 1}" for first in firsts)
 
     def __str__(self) -> str:

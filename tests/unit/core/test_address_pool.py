@@ -229,15 +229,35 @@ def test_pinned_address_is_given_by_name_alone_and_at_once() -> None:
     book.set_pins("s1", [("default", "10.0.0.1"), ("default", "10.0.0.2"), ("elsewhere", "10.0.0.3")])
     assert book.usage("p1", 0) == PoolUsage(total=6, used=2, cooling=0, free=4)
     assert book.reserve("p1", "a", 0) == ("10.0.0.3/29",)
-    assert book.reserve_pinned("p1", "b", ["10.0.0.1"], 0) == ("10.0.0.1/29",)
+    assert book.reserve_pinned("p1", "b", ["10.0.0.1"], 0, owner="s1") == ("10.0.0.1/29",)
     assert (book.holder("default", "10.0.0.1"), book.holder("default", "10.0.0.2")) == ("b", "")
     with pytest.raises(AddressUnavailable, match=r"address 10\.0\.0\.1, which another task holds, cannot be given"):
-        book.reserve_pinned("p1", "c", ["10.0.0.1"], 0)
+        book.reserve_pinned("p1", "c", ["10.0.0.1"], 0, owner="s1")
     book.release("b", 1)
     assert book.holder("default", "10.0.0.1") == ""
-    assert book.reserve_pinned("p1", "c", ["10.0.0.1"], 1) == ("10.0.0.1/29",)
+    assert book.reserve_pinned("p1", "c", ["10.0.0.1"], 1, owner="s1") == ("10.0.0.1/29",)
     book.set_pins("s1", [])
     assert drain(book) == ["10.0.0.4/29", "10.0.0.5/29", "10.0.0.6/29", "10.0.0.2/29"]
+
+
+def test_an_address_that_is_pinned_while_it_rests_is_not_given_before_the_rest_is_over() -> None:
+    """Neighbours may still know it at another MAC address: the slot that gets it by name did not have it before."""
+    book = a_book(a_pool(an_ipam("10.0.0.0/29")))
+    assert book.reserve("p1", "a", 0) == ("10.0.0.1/29",)
+    book.release("a", 0)
+    book.set_pins("s1", [("default", "10.0.0.1")])
+    with pytest.raises(AddressUnavailable, match="rests: a task had it a moment ago"):
+        book.reserve_pinned("p1", "b", ["10.0.0.1"], 1, owner="s1")
+    ready_s = book.ready_s("default", "10.0.0.1")
+    assert ready_s is not None
+    assert book.reserve_pinned("p1", "b", ["10.0.0.1"], ready_s, owner="s1") == ("10.0.0.1/29",)
+    # Its own slot need not wait; a stranger who has it meanwhile counts for everybody.
+    book.release("b", ready_s)
+    assert book.reserve_pinned("p1", "c", ["10.0.0.1"], ready_s, owner="s1") == ("10.0.0.1/29",)
+    book.release("c", ready_s)
+    book.set_aside("default", "10.0.0.1", ready_s + 100)
+    with pytest.raises(AddressUnavailable, match="rests"):
+        book.reserve_pinned("p1", "d", ["10.0.0.1"], ready_s + 99, owner="s1")
 
 
 class CountingList(list[int]):
@@ -348,9 +368,11 @@ def test_any_history_gives_the_same_as_walking_every_range(rebuild_min: int, dat
             inside = [pin for pin in _PINS if any(ipaddress.ip_address(pin) in subnet for subnet in subnets)]
             drawn = data.draw(st.lists(st.sampled_from(inside), max_size=2)) if inside else []
             names = list({ipaddress.ip_address(pin).version: pin for pin in drawn}.values())
-            expected = oracle.reserve_pinned(pool_id, f"g{number}", [ipaddress.ip_address(n) for n in names], now_s)
+            owner = data.draw(st.sampled_from(["s1", "s2"]))
+            asked = [ipaddress.ip_address(n) for n in names]
+            expected = oracle.reserve_pinned(pool_id, f"g{number}", asked, now_s, owner)
             try:
-                actual = book.reserve_pinned(pool_id, f"g{number}", names, now_s)
+                actual = book.reserve_pinned(pool_id, f"g{number}", names, now_s, owner=owner)
             except (PoolExhausted, AddressUnavailable):
                 actual = None
             assert expected == actual
