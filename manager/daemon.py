@@ -68,6 +68,8 @@ async def run(
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
+        lifecycle.are_more_to_come = lambda: orchestrator.has_more_to_write
+        orchestrator.finished = lifecycle.look
         await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)

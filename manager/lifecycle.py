@@ -31,7 +31,7 @@ task's group for a while; after three refusals in a row the task waits for that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -82,6 +82,8 @@ class Lifecycle:
         self._some_plan = trio.Event()
         self._placed_s = -math.inf  # when something was last decided
         self._cool_s = math.inf  # when an address is free again that a blocked group may be waiting for
+        # Whether a service is just being given more tasks than one transaction takes; at its end `look` is called.
+        self.are_more_to_come: Callable[[], bool] = lambda: False
         planner.hooks = hooks
         planner.has_plan = self._plans.__contains__
 
@@ -102,6 +104,10 @@ class Lifecycle:
         """What keeps a planned task from being stored, such as "planned on node yard2, waiting for hook address"."""
         plan = self._plans.get(task_id)
         return "" if plan is None else plan.sentence()
+
+    def look(self) -> None:
+        """Look again though nothing was stored: such as when no more tasks are to come."""
+        self._changes.poke()
 
     def retry(self, until: str) -> None:
         """Try at once what hooks refused until this: see `HookRefused.until`."""
@@ -133,13 +139,13 @@ class Lifecycle:
     async def _debounce(self) -> None:
         """Wait for what is likely to come, so as to decide on it at once: each node then hears of its share in one message.
 
-        That is a short silence right after a decision, and always the tasks that are about to become PENDING.
+        That is a short silence right after a decision, and always the tasks that are about to become PENDING or to be made.
         """
         soon = trio.current_time() - self._placed_s < self._config.debounce_gap_s
         with trio.move_on_after(self._config.debounce_max_s):
             while True:
                 self._absorb()
-                if not soon and not self._lets_in():
+                if not soon and not self._lets_in() and not self.are_more_to_come():
                     return
                 with trio.move_on_after(self._config.debounce_gap_s if soon else math.inf) as silence:
                     await self._changes.wait()
@@ -374,9 +380,9 @@ class Lifecycle:
         while True:
             await self._some_plan.wait()
             await trio.sleep(SLOW_HOOK_S)
+            slow_s = trio.current_time() - SLOW_HOOK_S
             for plan in self._plans.values():
-                waits_for = plan.waits_for()
-                if waits_for and not plan.told and trio.current_time() >= plan.started_s + SLOW_HOOK_S:
+                if plan.started_s <= slow_s and not plan.told and plan.waits_for():
                     plan.told = True
                     self._news.tell(plan.task, plan.sentence(), self._patience.said(plan.task.id))
             if not self._plans:

@@ -54,6 +54,8 @@ class HookRun:
 
     def waits_for(self, stage: Stage) -> list[str]:
         """Names of the hooks that keep the task from entering a stage."""
+        if not self._unfinished:
+            return []
         return [h.name for h in self._hooks if h.name in self._unfinished and h.window.finished_by <= stage]
 
     def stored(self, grants: Iterable[AnyGrant]) -> None:

@@ -71,7 +71,10 @@ class Reaper:
         doomed: list[str] = []
         for slot in slots:
             self._due_s.pop(slot, None)
-            for task in self._superfluous(self._store.tasks_of_slot(*slot)):
+            tasks = self._store.tasks_of_slot(*slot)
+            if len(tasks) == 1 and not is_over(tasks[0]):
+                continue  # A first task, as most are: nothing is superfluous.
+            for task in self._superfluous(tasks):
                 rested_s = self._rested_s(task)
                 if rested_s <= trio.current_time():
                     doomed.append(task.id)

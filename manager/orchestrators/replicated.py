@@ -51,6 +51,8 @@ class ReplicatedOrchestrator:
         self._mass_failure = mass_failure
         self._begins_new = begins_new
         self._held_back = ""
+        self._unfinished: dict[str, None] = {}  # ids of services that get more tasks than one transaction takes
+        self.finished: Callable[[], None] = lambda: None  # called when one of them has them all
         self._clock = TaskClock(host)
         self._dirty: dict[str, None] = {}  # ids of services to look at
         self._due_s: dict[str, float] = {}  # when to look at a service though nothing changed
@@ -68,6 +70,11 @@ class ReplicatedOrchestrator:
                 # The first change after a quiet time is looked at now, those that follow it together.
                 await trio.sleep_until(looked_s + LOOK_GAP_S)
                 self._note(changes.take_nowait())
+
+    @property
+    def has_more_to_write(self) -> bool:
+        """Whether more tasks of some service follow at once."""
+        return bool(self._unfinished)
 
     def held_back(self, task: Task) -> str:
         """Why a task whose node is down is not replaced, for `docker service ps`; "" for every other task.
@@ -153,6 +160,8 @@ class ReplicatedOrchestrator:
                 if steps.look_again_s is not None:
                     self._due_s[service_id] = steps.look_again_s
                 if steps:
+                    if _is_full(steps):
+                        self._unfinished[service_id] = None
                     nursery.start_soon(self._write_all, service_id)
 
     def _steps(self, service_id: str, view: View) -> Steps:
@@ -174,6 +183,8 @@ class ReplicatedOrchestrator:
         """Write what a service needs: one transaction after another while each is full, for others want to write too."""
         while await self._store.commit_patiently(partial(self._write, service_id)):
             pass
+        if self._unfinished.pop(service_id, "") is None:
+            self.finished()
 
     def _write(self, service_id: str, tx: Transaction) -> bool:
         """Write the steps of one look; whether there may be more at once."""
@@ -190,7 +201,7 @@ class ReplicatedOrchestrator:
             if steps.update_status.state is UpdateState.PAUSED:
                 log.warning("update paused", service=service.spec.name, reason=steps.update_status.message)
         log.info("staffed", service=service.spec.name, added=len(steps.add), raised=len(steps.raises))
-        return max(len(steps.add), len(steps.raises)) >= STEPS_MAX
+        return _is_full(steps)
 
     def _new_task(self, service: Service, add: Add, now_s: float) -> Task:
         task = Task(
@@ -210,6 +221,11 @@ class ReplicatedOrchestrator:
             return task
         status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=now_s)
         return msgspec.structs.replace(task, status=status)
+
+
+def _is_full(steps: Steps) -> bool:
+    """Whether more are likely to follow."""
+    return max(len(steps.add), len(steps.raises)) >= STEPS_MAX
 
 
 def _raise(tx: Transaction, task_id: str, to: TaskState) -> None:
