@@ -136,11 +136,13 @@ def show_network_in_full(
     shown["Containers"] = {task.id: _show_container(task, grant) for task, grant in held}
     states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
     known = {pool.pool_id: pool for pool in pools}
+    names = {pool.name for pool in pools}
     for task, grant in held:
         pool = known.get(grant.pool_id)
         if pool is None:
-            # Removed while tasks have addresses of it: they keep them to their end.
-            gone = states.setdefault(grant.pool_name, {"Removed": True, "Used": 0})
+            # Removed while tasks have addresses of it: they keep them to their end. A new pool may have the name since.
+            name = f"{grant.pool_name} (removed)" if grant.pool_name in names else grant.pool_name
+            gone = states.setdefault(name, {"Removed": True, "Used": 0})
             gone["Used"] += 1
         elif not task.pins and not _in_range(pool, grant):
             states[pool.name]["Outside"] = states[pool.name].get("Outside", 0) + 1

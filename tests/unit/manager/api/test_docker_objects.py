@@ -144,6 +144,17 @@ def test_a_network_shows_its_live_tasks_and_how_full_its_pools_are() -> None:
     assert shown["IPAM"]["Config"] == [{"Subnet": "10.77.0.0/24"}]
 
 
+def test_addresses_of_a_removed_pool_are_not_counted_in_a_new_one_of_its_name() -> None:
+    config = a_config_network("p2", "lan-r1", config="racks")
+    network = a_network_from("racks")
+    tasks = [a_placed_task("t1", a_grant("t1", "10.77.0.64/24")), a_placed_task("t2", a_grant("t2", "10.77.0.65/24"))]
+    usage = PoolUsage(total=64, used=1, cooling=2, free=61)
+    shown = show_network_in_full(network, pools_of(network, [network, config]), tasks, {"p2": usage}.get)
+    pools = shown["Status"]["IPAM"]["Pools"]
+    assert (pools["lan-r1"]["Used"], "Removed" in pools["lan-r1"]) == (1, False)
+    assert pools["lan-r1 (removed)"] == {"Removed": True, "Used": 2}
+
+
 def test_a_pool_that_is_not_known_yet_shows_no_numbers() -> None:
     network = a_network()
     shown = show_network_in_full(network, pools_of(network, [network]), [], lambda _pool_id: None)
