@@ -143,6 +143,7 @@ class YardCluster:
         settings = {
             "state_dir": str(self.state / f"agent{number}"),
             "managers": [self.manager_address],
+            "hooks.directory": str(self.state / "hooks.d"),
             **self.agent_settings,
         }
         return self._start(f"agent{number}", self.lan.host(number), "join", settings, token)
