@@ -140,6 +140,8 @@ def show_network_in_full(
     for task, grant in held:
         pool = known.get(grant.pool_id)
         if pool is None:
+            if any(p.ipam and p.segment == grant.segment and _in_range(p, grant) for p in pools):
+                continue  # The pool that has its range now counts it as used.
             # Removed while tasks have addresses of it: they keep them to their end. A new pool may have the name since.
             name = f"{grant.pool_name} (removed)" if grant.pool_name in names else grant.pool_name
             gone = states.setdefault(name, {"Removed": True, "Used": 0})

@@ -145,9 +145,11 @@ def test_a_network_shows_its_live_tasks_and_how_full_its_pools_are() -> None:
 
 
 def test_addresses_of_a_removed_pool_are_not_counted_in_a_new_one_of_its_name() -> None:
-    config = a_config_network("p2", "lan-r1", config="racks")
+    """Those that lie in the new one's range are used there; the others are the old one's, to their end."""
+    config = a_config_network("p2", "lan-r1", config="racks", ipam=[an_ipam("10.77.0.0/24", "10.77.0.128/26")])
     network = a_network_from("racks")
-    tasks = [a_placed_task("t1", a_grant("t1", "10.77.0.64/24")), a_placed_task("t2", a_grant("t2", "10.77.0.65/24"))]
+    addresses = ("10.77.0.64/24", "10.77.0.65/24", "10.77.0.130/24")
+    tasks = [a_placed_task(f"t{n}", a_grant(f"t{n}", address)) for n, address in enumerate(addresses)]
     usage = PoolUsage(total=64, used=1, cooling=2, free=61)
     shown = show_network_in_full(network, pools_of(network, [network, config]), tasks, {"p2": usage}.get)
     pools = shown["Status"]["IPAM"]["Pools"]
