@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 CONTROLLERS = ("cpu", "memory", "pids")
 SHIMS = "_shims"
+# 0.2 s in all, 5 ms apart: a process that has hung up needs milliseconds to be gone.
+ENDING_LOOKS = 40
 # 100 ms: the kernel's default period, and Docker's.
 CPU_PERIOD_US = 100_000
 # The kernel refuses a smaller quota (`min_cfs_quota_period`) and a larger one (`max_cfs_runtime`).
@@ -308,13 +310,30 @@ def children(hierarchies: tuple[Hierarchy, ...], parent: str) -> list[str]:
 def remove_parent(hierarchies: tuple[Hierarchy, ...], parent: str) -> None:
     """Drop the agent's own levels where nothing is left in them."""
     for hierarchy in hierarchies:
+        _remove_shims(f"{hierarchy.path}/{parent}/{SHIMS}")
         parts = parent.split("/")
-        levels = [f"{parent}/{SHIMS}", *("/".join(parts[: n + 1]) for n in reversed(range(len(parts))))]
-        for level in levels:
+        for level in ("/".join(parts[: n + 1]) for n in reversed(range(len(parts)))):
             try:
                 os.rmdir(f"{hierarchy.path}/{level}")
             except OSError:
                 continue
+
+
+def _remove_shims(path: str) -> None:
+    """Drop the cgroup of shims unless some live. One that is just ending is not listed any more and still counts."""
+    for _ in range(ENDING_LOOKS):
+        try:
+            os.rmdir(path)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return
+        try:
+            if _read(f"{path}/cgroup.procs"):
+                return
+        except OSError:  # another agent of this host was quicker
+            return
+        time.sleep(0.005)
 
 
 __all__ = [
