@@ -150,6 +150,8 @@ __all__ = [
     "OPTION_MTU",
     "OPTION_PARENT",
     "PASSTHRU",
+    "VLAN_MAX",
+    "VLAN_MIN",
     "check_options",
     "driver_of",
     "flag_of",

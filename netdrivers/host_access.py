@@ -20,24 +20,22 @@ of our own.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import zlib
 from collections.abc import Callable, Collection
 
-import trio
-
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
-from beeyard.netdrivers import codec, codec_route, refusal
+from beeyard.netdrivers import codec, codec_route, own_links, refusal
 from beeyard.netdrivers.changes import OWN_GROUP, Change, make
 from beeyard.netdrivers.codec import AddressInfo, LinkInfo
-from beeyard.netdrivers.vlan import find
+from beeyard.netdrivers.own_links import find
 from beeyard.runtime.host import Netlink
 
 # Who made a route, for `ip route`; from the range that is free. Source: /etc/iproute2/rt_protos.
 ROUTE_PROTOCOL = 191
+_KIND = "macvlan"  # as the kernel calls it
 _NAME_MAX = 15
 _WHAT = "give the host access over"
 _GONE = (errno.ENODEV, errno.ENOENT, errno.ESRCH)
@@ -116,37 +114,18 @@ async def prune(netlink: Netlink, host_side: LinkInfo, wanted: Collection[str]) 
 
 
 async def remove(netlink: Netlink, name: str) -> None:
-    """Delete a host-side link with its routes and neighbours, if it is ours. One that is gone is fine.
-
-    Raises:
-        NetlinkError: the kernel refused.
-    """
-    link = await find(netlink, name)
-    if link is None or not is_ours(link):
-        return
-    try:
-        await netlink.request(codec.delete_link(link.index))
-    except OSError as error:
-        if error.errno != errno.ENODEV:
-            raise refusal.unexpected(error, "delete", name) from error
+    """Delete a host-side link with its routes and neighbours, if it is ours. See `own_links.remove`."""
+    await own_links.remove(netlink, name, _KIND)
 
 
 async def ours(netlink: Netlink) -> list[LinkInfo]:
-    """All host-side links that we made.
-
-    Raises:
-        NetlinkError: the kernel refused to tell.
-    """
-    try:
-        links = codec.read_links(await netlink.request(codec.dump_links()))
-    except OSError as error:
-        raise refusal.of_host(error) from error
-    return [link for link in links if is_ours(link)]
+    """All host-side links that we made. See `own_links.ours`."""
+    return await own_links.ours(netlink, _KIND)
 
 
 def is_ours(link: LinkInfo) -> bool:
     """Whether a link of the host is a host-side link that we made."""
-    return link.kind == "macvlan" and link.group == OWN_GROUP
+    return own_links.is_ours(link, _KIND)
 
 
 async def _own_addresses(netlink: Netlink, parent: LinkInfo, grant: AddressGrant) -> list[AddressInfo]:
@@ -173,7 +152,7 @@ async def _ensure(netlink: Netlink, parent: LinkInfo) -> LinkInfo:
         advice = f"a link named {name} exists that somebody else made; rename it"
         raise NetlinkError(errno.EEXIST, _WHAT, parent.name, advice)
     if not link.up:
-        await _raise(netlink, parent, link)
+        await own_links.bring_up(netlink, link, f"beeyard host access to {parent.name}")
     return link
 
 
@@ -184,26 +163,6 @@ async def _create(netlink: Netlink, parent: LinkInfo, name: str) -> LinkInfo:
     except OSError as error:
         raise refusal.unexpected(error, "create", name) from error
     return link
-
-
-async def _raise(netlink: Netlink, parent: LinkInfo, link: LinkInfo) -> None:
-    """Nothing of its own making may appear on it, so that comes first; deletes it again when it fails."""
-    changes = [
-        Change(codec.describe_link(link.index, f"beeyard host access to {parent.name}"), "describe"),
-        Change(codec.forbid_own_addresses(link.index), "forbid addresses of its own to", (errno.EAFNOSUPPORT,)),
-        Change(codec.set_link_up(link.index), "raise"),
-    ]
-    try:
-        async with netlink.netns_fd("", settings={f"ipv6/conf/{link.name}/accept_ra": "0"}):
-            pass
-        await make(netlink, changes, _refused(link.name))
-    except BaseException as error:
-        # Safety: bounded, as the kernel answers each request while it is sent.
-        with trio.CancelScope(shield=True), contextlib.suppress(OSError):
-            await netlink.request(codec.delete_link(link.index))
-        if isinstance(error, OSError):
-            raise refusal.of_setting(error, "create", link.name) from error
-        raise
 
 
 def _on_host(grant: AddressGrant, own: list[AddressInfo], host_side: LinkInfo, task_side: LinkInfo) -> list[Change]:

@@ -7,20 +7,18 @@ in the VLAN.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from typing import NamedTuple
 
-import trio
-
 from beeyard.core.errors import NetlinkError
-from beeyard.netdrivers import codec, refusal
-from beeyard.netdrivers.changes import OWN_GROUP, Change, make
-from beeyard.runtime.host import Netlink, RequestRefused
+from beeyard.core.network_options import VLAN_MAX, VLAN_MIN
+from beeyard.netdrivers import codec, own_links, refusal
+from beeyard.netdrivers.changes import OWN_GROUP, Change
+from beeyard.netdrivers.own_links import find
+from beeyard.runtime.host import Netlink
 
+KIND = "vlan"  # as the kernel calls it
 _WORDS = "beeyard VLAN"
-# 0 means "no VLAN, a priority alone" and 4095 is reserved. Source: IEEE 802.1Q, 9.6.
-_ID_MIN, _ID_MAX = 1, 4094
 _NAME_MAX = 15  # IFNAMSIZ without the terminating zero
 
 
@@ -57,69 +55,33 @@ async def ensure(netlink: Netlink, vlan: Vlan) -> bool:
     _check_existing(vlan, link, base)
     if link.group != OWN_GROUP:
         return False
-    await _configure(netlink, vlan, link, base)
+    mtu: list[Change] = []
+    if base is not None and base.mtu != link.mtu:
+        mtu = [Change(codec.set_mtu(link.index, base.mtu), f"give the MTU {base.mtu} of {vlan.base} to")]
+    await own_links.bring_up(netlink, link, _WORDS, mtu)
     return True
 
 
 async def remove(netlink: Netlink, name: str) -> bool:
-    """Delete a sub-interface if it is ours; gives whether it was. One that is gone is fine.
-
-    Raises:
-        NetlinkError: the kernel refused.
-    """
-    link = await find(netlink, name)
-    if link is None or not _is_ours(link):
-        return False
-    try:
-        await netlink.request(codec.delete_link(link.index))
-    except OSError as error:
-        if error.errno != errno.ENODEV:
-            raise refusal.unexpected(error, "delete", name) from error
-    return True
+    """Delete a sub-interface if it is ours; gives whether it was. See `own_links.remove`."""
+    return await own_links.remove(netlink, name, KIND)
 
 
 async def ours(netlink: Netlink) -> list[str]:
-    """The names of all sub-interfaces that we made.
-
-    Raises:
-        NetlinkError: the kernel refused to tell.
-    """
-    try:
-        links = codec.read_links(await netlink.request(codec.dump_links()))
-    except OSError as error:
-        raise refusal.of_host(error) from error
-    return [link.name for link in links if _is_ours(link)]
-
-
-async def find(netlink: Netlink, name: str) -> codec.LinkInfo | None:
-    """A link of this host by its name.
-
-    Raises:
-        NetlinkError: the kernel refused to tell.
-    """
-    try:
-        (link,) = codec.read_links(await netlink.request(codec.get_link(name=name)))
-    except OSError as error:
-        if error.errno in (errno.ENODEV, errno.ERANGE):  # missing, or a name that no link can have
-            return None
-        raise refusal.unexpected(error, "describe", name) from error
-    return link
-
-
-def _is_ours(link: codec.LinkInfo) -> bool:
-    return link.kind == "vlan" and link.group == OWN_GROUP
+    """The names of all sub-interfaces that we made. See `own_links.ours`."""
+    return [link.name for link in await own_links.ours(netlink, KIND)]
 
 
 def _check_possible(vlan: Vlan, base: codec.LinkInfo | None) -> None:
     """Refuse what the kernel would, and what it would not but nobody can have meant."""
-    if not _ID_MIN <= vlan.id <= _ID_MAX:
-        raise _refused(errno.ERANGE, vlan, f"{vlan.id} is no VLAN id; use one from {_ID_MIN} to {_ID_MAX}")
+    if not VLAN_MIN <= vlan.id <= VLAN_MAX:
+        raise _refused(errno.ERANGE, vlan, f"{vlan.id} is no VLAN id; use one from {VLAN_MIN} to {VLAN_MAX}")
     if base is None:
         advice = (
             f"it does not exist and neither does {vlan.base}, on which it could be made; give the pool another parent"
         )
         raise _refused(errno.ENODEV, vlan, advice)
-    if base.kind == "vlan":
+    if base.kind == KIND:
         advice = f"{vlan.base} is a VLAN itself and no VLAN is made within another; make it by hand or use {vlan.base}"
         raise _refused(errno.EINVAL, vlan, advice)
     if len(vlan.name) > _NAME_MAX:
@@ -133,7 +95,7 @@ def _check_possible(vlan: Vlan, base: codec.LinkInfo | None) -> None:
 
 def _check_existing(vlan: Vlan, link: codec.LinkInfo, base: codec.LinkInfo | None) -> None:
     """Refuse a link of that name that is something else than its name says."""
-    if link.kind != "vlan":
+    if link.kind != KIND:
         advice = (
             f"a link of this name exists that is no VLAN ({link.kind or 'a physical one'}); rename it or use another id"
         )
@@ -165,30 +127,6 @@ async def _create(netlink: Netlink, vlan: Vlan, base: codec.LinkInfo) -> codec.L
     return link
 
 
-async def _configure(netlink: Netlink, vlan: Vlan, link: codec.LinkInfo, base: codec.LinkInfo | None) -> None:
-    """No address of the kernel's own making, the base's MTU, up; deletes it again when it was down and cannot be."""
-    changes = [
-        Change(codec.describe_link(link.index, _WORDS), "describe"),
-        Change(codec.forbid_own_addresses(link.index), "forbid addresses of its own to", (errno.EAFNOSUPPORT,)),
-        Change(codec.set_link_up(link.index), "raise"),
-    ]
-    if base is not None and base.mtu != link.mtu:
-        changes.insert(0, Change(codec.set_mtu(link.index, base.mtu), f"give the MTU {base.mtu} of {vlan.base} to"))
-    try:
-        # A router in the VLAN must not give the host addresses there.
-        async with netlink.netns_fd("", settings={f"ipv6/conf/{vlan.name}/accept_ra": "0"}):
-            pass
-        await make(netlink, changes, lambda error, what: refusal.unexpected(error, what, vlan.name))
-    except BaseException as error:
-        if not link.up:
-            # Safety: bounded, as the kernel answers each request while it is sent.
-            with trio.CancelScope(shield=True), contextlib.suppress(OSError):
-                await netlink.request(codec.delete_link(link.index))
-        if isinstance(error, OSError) and not isinstance(error, RequestRefused):
-            raise refusal.of_setting(error, "create", vlan.name) from error
-        raise
-
-
 def _of_creation(error: OSError, vlan: Vlan) -> NetlinkError:
     code = error.errno or 0
     if code == errno.EOPNOTSUPP:
@@ -204,4 +142,4 @@ def _refused(code: int, vlan: Vlan, advice: str) -> NetlinkError:
     return NetlinkError(code, "create", vlan.name, advice)
 
 
-__all__ = ["Vlan", "ensure", "find", "ours", "parse", "remove"]
+__all__ = ["Vlan", "ensure", "ours", "parse", "remove"]

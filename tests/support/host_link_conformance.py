@@ -8,7 +8,7 @@ import ipaddress
 import pytest
 
 from beeyard.core.errors import NetlinkError
-from beeyard.netdrivers import attach, codec, codec_route, host_access, host_links, vlan
+from beeyard.netdrivers import attach, codec, codec_route, host_access, host_links, own_links, vlan
 from tests.support.grants import a_grant
 from tests.support.link_case import ADDRESSES, LinkWorld, a_vlan, errno_of, ip_of, link_of, needs, routes, vlan_refused
 
@@ -30,7 +30,7 @@ async def a_vlan_is_made_and_taken_away(world: LinkWorld) -> None:
     assert "vlan" in kinds
     assert (reported["eth0"][0], reported["eth0.100"]) == ("", ("", ()))
     assert [await vlan.remove(world.netlink, "eth0.100"), await vlan.remove(world.netlink, "eth0.100")] == [True, False]
-    assert await vlan.find(world.netlink, "eth0.100") is None
+    assert await own_links.find(world.netlink, "eth0.100") is None
 
 
 @needs("vlan")

@@ -11,7 +11,7 @@ import pytest
 
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
-from beeyard.netdrivers import attach, codec, codec_route, host_access, vlan
+from beeyard.netdrivers import attach, codec, codec_route, host_access, own_links, vlan
 from beeyard.runtime.host import Netlink, RequestRefused
 from tests.support.grants import a_grant
 
@@ -69,7 +69,7 @@ def a_vlan(name: str) -> vlan.Vlan:
 
 async def link_of(world: LinkWorld, name: str) -> codec.LinkInfo:
     """A link of the host, which must be there."""
-    link = await vlan.find(world.netlink, name)
+    link = await own_links.find(world.netlink, name)
     assert link is not None, name
     return link
 
