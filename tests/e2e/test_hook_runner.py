@@ -12,24 +12,13 @@ import trio
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.core.errors import NodeHookError
 from beeyard.runtime.real_hooks import RealHooks
+from tests.support.processes import with_argument
 
 pytestmark = pytest.mark.netns
 
 TASK = "t" * 25
 # The parent of a hook, and that one's: what the kernel may choose when memory is short.
 KILLED = {"inner": "$PPID", "outer": "$(awk '/^PPid/ {print $2}' /proc/$PPID/status)"}
-
-
-def running(marker: str) -> list[str]:
-    """Processes with this argument."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if marker.encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("forks", ["the agent", "the zygote"])
@@ -53,7 +42,7 @@ async def test_what_a_hook_has_left_ends_though_its_runner_was_killed(
         else:
             assert (await hooks.run("10-a", "prepare", TASK, b"{}", timeout_s=20)).exit_code == 128 + 9
         with trio.fail_after(10):
-            while running(marker):  # noqa: ASYNC110 - processes send no event
+            while with_argument(marker):  # noqa: ASYNC110 - processes send no event
                 await trio.sleep(0.02)
     finally:
         await executor.aclose()

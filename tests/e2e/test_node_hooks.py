@@ -16,6 +16,7 @@ import pytest
 
 from deploy.yard_cluster import YardCluster
 from tests.support.docker import Docker, eventually
+from tests.support.processes import with_argument
 
 pytestmark = pytest.mark.netns
 
@@ -107,18 +108,6 @@ def log_of(node: YardCluster, docker: Docker, service: str, suffix: str = "log")
     return (node.state / "agent1" / "log" / f"{task['ID']}.{suffix}").read_text()
 
 
-def hanging() -> list[str]:
-    """Processes of a hook that hangs."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if MARKER.encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
-
-
 def stopped_tasks(stopped: pathlib.Path) -> list[str]:
     """Tasks for which the hook was called at `stop`: it makes the file with the first."""
     return stopped.read_text().split() if stopped.exists() else []
@@ -182,10 +171,10 @@ def test_the_example_of_a_node_under_repair(node: YardCluster) -> None:
 def test_a_hook_that_hangs_is_killed_with_its_children(node: YardCluster, stopped: pathlib.Path) -> None:
     docker = Docker(node.api_socket)
     create(docker, "late", "true", labels=("hang=yes",))
-    eventually(hanging, within_s=30)
+    eventually(lambda: with_argument(MARKER), within_s=30)
     error = end_of(docker, "late", "rejected")
     assert error.startswith("node hook 99-witness did not answer prepare within 8 s (its output: ")
-    assert hanging() == []
+    assert with_argument(MARKER) == []
     assert docker.tasks("late")[0]["ID"] in stopped_tasks(stopped)
 
 
@@ -193,10 +182,10 @@ def test_an_agent_killed_in_a_hook_leaves_nothing_and_owes_a_stop(node: YardClus
     """The hook ends with the agent, and the next agent calls `stop`, although nobody wants the task any more."""
     docker = Docker(node.api_socket)
     create(docker, "cut", "true", labels=("hang=yes",))
-    eventually(hanging, within_s=30)
+    eventually(lambda: with_argument(MARKER), within_s=30)
     (task,) = docker.tasks("cut")
     node.kill("agent1", signal.SIGKILL)
-    eventually(lambda: not hanging(), within_s=10)
+    eventually(lambda: not with_argument(MARKER), within_s=10)
     docker("service", "rm", "cut")
     assert task["ID"] not in stopped_tasks(stopped)
     node.start_agent(1)

@@ -21,6 +21,7 @@ from beeyard.core.errors import NodeHookError
 from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX
 from beeyard.runtime.real_hooks import LOG_BYTES_MAX, RealHooks
 from tests.support.hooks_conformance import ANSWER, ANSWERS, EXIT_CODE, HANGS, MESSAGE, REFUSES, check_hooks
+from tests.support.processes import with_argument
 
 pytestmark = pytest.mark.netns
 
@@ -44,17 +45,6 @@ def write(tmp_path: pathlib.Path, name: str, script: str, mode: int = 0o755) -> 
     path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}")
     path.chmod(mode)
     return path
-
-
-def sleepers(marker: str) -> list[str]:
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if marker.encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
 
 
 async def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
@@ -90,7 +80,7 @@ class RealMachine:
         (self._path / "hooks.d" / name).chmod(0o777)
 
     def ended(self, n_calls: int) -> bool:
-        return len((self._path / "begun").read_text()) == n_calls and not sleepers(self._marker)
+        return len((self._path / "begun").read_text()) == n_calls and not with_argument(self._marker)
 
     def place(self) -> str:
         return os.path.realpath(self._path)
@@ -165,7 +155,7 @@ async def test_a_call_whose_runner_is_killed_is_an_error(tmp_path: pathlib.Path,
         NodeHookError, match=r"^node hook 10-a was lost at prepare: the process that held it was killed$"
     ):
         await hooks.run("10-a", "prepare", TASK, b"", timeout_s=30)
-    await until(lambda: not sleepers(marker))
+    await until(lambda: not with_argument(marker))
 
 
 async def test_a_call_gives_what_the_hook_says(hooks: RealHooks, tmp_path: pathlib.Path) -> None:
@@ -252,10 +242,10 @@ async def test_nothing_is_left_of_a_call(hooks: RealHooks, tmp_path: pathlib.Pat
                 assert (answer.late, answer.stdout) == (end == "late", b"x\n")
 
             nursery.start_soon(call)
-            await until(lambda: len(sleepers(marker)) >= 3)
+            await until(lambda: len(with_argument(marker)) >= 3)
             if end == "cancelled":
                 scope.cancel()
-    assert sleepers(marker) == []
+    assert with_argument(marker) == []
     assert not pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
@@ -270,9 +260,9 @@ hooks = RealHooks({str(tmp_path / "hooks.d")!r}, "")
 trio.run(lambda: hooks.run("10-a", "prepare", "t", b"", timeout_s=600))
 """
     with subprocess.Popen([sys.executable, "-c", script]) as agent:
-        await until(lambda: len(sleepers(marker)) >= 4)
+        await until(lambda: len(with_argument(marker)) >= 4)
         agent.send_signal(signal.SIGKILL)
-    await until(lambda: not sleepers(marker))
+    await until(lambda: not with_argument(marker))
 
 
 async def test_output_is_bounded(hooks: RealHooks, tmp_path: pathlib.Path) -> None:

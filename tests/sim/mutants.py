@@ -27,7 +27,7 @@ from beeyard.manager.orchestrators import isolation
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.manager.store.store import _record_of
-from tests.sim.mutants_allocation import ALLOCATION_MUTANTS
+from tests.sim.mutants_allocation import ALLOCATION_MUTANTS, together
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -101,7 +101,7 @@ def the_manager_ignores_room() -> AbstractContextManager[Any]:
 
 def nobody_looks_at_room() -> AbstractContextManager[Any]:
     """Neither the manager nor the agent."""
-    return _both(the_manager_ignores_room(), patch.object(Admission, "_why_no_room", lambda self, task: ""))
+    return together(the_manager_ignores_room(), patch.object(Admission, "_why_no_room", lambda self, task: ""))
 
 
 def a_dropped_plan_keeps_its_addresses() -> AbstractContextManager[Any]:
@@ -139,21 +139,6 @@ def the_agent_forgets_reports_without_an_answer() -> AbstractContextManager[Any]
         self._wake.set()
 
     return patch.object(Reporter, "restart", restart)
-
-
-class _both(AbstractContextManager[Any]):  # reads as a word
-    """Two defects together."""
-
-    def __init__(self, *defects: AbstractContextManager[Any]) -> None:
-        self._defects = defects
-
-    def __enter__(self) -> None:
-        for defect in self._defects:
-            defect.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        for defect in self._defects:
-            defect.__exit__(*error)
 
 
 MUTANTS: dict[str, Mutant] = {

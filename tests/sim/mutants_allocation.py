@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -91,7 +92,7 @@ def a_slot_has_another_mac_address_each_time() -> AbstractContextManager[Any]:
     def slot_mac(task: Task, network_id: str) -> str:
         return right(task, f"{network_id} {task.id}")
 
-    return _all(patch.object(module, "slot_mac", slot_mac) for module in (slot_claims, address_hook, ipam_hook))
+    return together(*(patch.object(module, "slot_mac", slot_mac) for module in (slot_claims, address_hook, ipam_hook)))
 
 
 def a_plugin_gets_nothing_back() -> AbstractContextManager[Any]:
@@ -157,12 +158,7 @@ def everything_waits_for_a_plugin() -> AbstractContextManager[Any]:
             await trio.sleep(0.1)
         await right_commit(self)
 
-    return _all(
-        [
-            patch.object(Plugin, "_call", call),
-            patch.object(Store, "_commit_group", commit_group),
-        ]
-    )
+    return together(patch.object(Plugin, "_call", call), patch.object(Store, "_commit_group", commit_group))
 
 
 def fixed_ports_are_not_counted() -> AbstractContextManager[Any]:
@@ -245,19 +241,13 @@ def a_restarted_manager_keeps_what_nobody_uses() -> AbstractContextManager[Any]:
     return patch.object(GiveBack, "put", put)
 
 
-class _all(AbstractContextManager[Any]):  # reads as a word
-    """Several defects together."""
-
-    def __init__(self, defects: Any) -> None:
-        self._defects = list(defects)
-
-    def __enter__(self) -> None:
-        for defect in self._defects:
-            defect.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        for defect in self._defects:
-            defect.__exit__(*error)
+@contextmanager
+def together(*defects: AbstractContextManager[Any]) -> Iterator[None]:
+    """Several defects at one time."""
+    with ExitStack() as stack:
+        for defect in defects:
+            stack.enter_context(defect)
+        yield
 
 
 ALLOCATION_MUTANTS = (
