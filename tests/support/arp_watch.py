@@ -26,17 +26,24 @@ ETH_P_ARP = 0x0806
 ANSWER_WAIT_S = float(os.environ.get("ARP_ANSWER_WAIT_S", "0.005"))
 
 
-# Addresses after our own in whose name we ask in turn, so that an answer which comes a round late is known as such. They are
-# nobody's on the LANs of the tests; where a pool has them we ask in our own name alone.
+# Addresses in whose name we ask in turn, so that an answer which comes a round late is known as such.
 N_NAMES = 8
 
 
 def names(own: ipaddress.IPv4Interface, ranges: list[ipaddress.IPv4Network]) -> list[bytes]:
-    """Who asks, one round after the other."""
-    others = [own.ip + number for number in range(1, N_NAMES + 1)]
-    if any(other in asked for other in others for asked in ranges):
-        return [own.ip.packed]
-    return [other.packed for other in others]
+    """Who asks, one round after the other: the uppermost addresses of our network that we do not ask for.
+
+    In the LANs of the tests these are nobody's. They have to be of the network: Linux answers only whom it could reach. Where
+    the whole network is asked for we ask in our own name; a round of so many questions takes longer than an answer is late.
+    """
+    found: list[bytes] = []
+    for number in range(int(own.network.broadcast_address) - 1, int(own.network.network_address), -1):
+        address = ipaddress.IPv4Address(number)
+        if address != own.ip and not any(address in asked for asked in ranges):
+            found.append(address.packed)
+        if len(found) == N_NAMES:
+            break
+    return found or [own.ip.packed]
 
 
 def question(own_mac: bytes, own_address: bytes, asked: bytes) -> bytes:
