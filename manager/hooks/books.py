@@ -8,8 +8,7 @@ tasks that have ended (`rest`). After that the store's changes keep it up to dat
 
 Times are of the manager's monotonic clock. How long ago a task of an earlier life ended only a wall clock could tell, and one
 that jumped forward would cut the rest short; so the addresses of all ended tasks that are still stored rest anew, in full.
-A task that was deleted meanwhile, as those of a removed service are, is not known any more: its rest ends with the manager's
-life.
+No task is deleted before that rest is over, also of a service that was removed (`manager/orchestrators/reaper.py`).
 
 An address that an agent found in use by a stranger is put aside for much longer (`set_aside`). That is said again of what is
 stored when a new manager starts, and there the wall clock must do: should it have jumped, an agent finds the stranger again.

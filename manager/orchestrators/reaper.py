@@ -2,7 +2,8 @@
 
 A task that was told to go (REMOVE) is deleted once its end was observed, or at once if no agent ever saw it. Of the others
 each slot keeps a history. Whatever the reason, an ended task stays while its addresses rest: it is the only record of
-that, and a restarted manager must not hand them out before their time.
+that, and a restarted manager must not hand them out before their time. After a restart all rest anew, since how long ago a
+task ended only a wall clock could tell, which may have jumped; so their records stay that long too.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Reaper:
         # A second more than the rest itself: the record may outlive it, not the other way round.
         self._keep_s = cool_down_s + 1.0
         self._clock = TaskClock(host)
+        self._began_s = -math.inf
         self._dirty: dict[SlotKey, None] = {}
         self._due_s: dict[SlotKey, float] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
         async with self._store.subscribe("task") as changes:
+            self._began_s = trio.current_time()
             for task in self._store.tasks.values():
                 self._clock.of(task)
                 self._dirty[_slot(task)] = None
@@ -112,7 +115,7 @@ class Reaper:
         if not task.grants:
             return -math.inf
         ended_s = self._clock.of(task).ended_s
-        return -math.inf if ended_s is None else ended_s + self._keep_s
+        return -math.inf if ended_s is None else max(ended_s, self._began_s) + self._keep_s
 
 
 def is_over(task: Task) -> bool:

@@ -165,6 +165,30 @@ async def test_recorded_grants_come_before_new_ones(autojump_clock: object) -> N
         assert resting in world.addresses()
 
 
+async def test_no_address_comes_back_early_however_often_the_manager_dies(autojump_clock: object) -> None:
+    """Not of a service that was removed either, nor when the clock on the wall has jumped a day forward."""
+    database = MemoryDatabase()
+    async with manager_world(database) as world:
+        await set_up(world)
+        await world.add(a_service(replicas=8, task=a_task_spec(network_ids=["lan"])))
+        await trio.sleep(2)
+        assert len(world.running()) == 8
+        await world.remove_service()
+        await trio.sleep(1)
+        assert all(task.status.state.is_terminal for task in world.store.tasks.values())
+        await world.add(a_service(service_id="s2", name="next", replicas=1, task=a_task_spec(network_ids=["lan"])))
+        ended_s = trio.current_time()
+    day_s = 86_400.0
+    for ahead_s in (0.0, day_s, day_s):
+        async with manager_world(database, wall_ahead_s=ahead_s) as world:
+            await trio.sleep(5)
+            assert world.running("s2") == []
+    assert trio.current_time() < ended_s + 20
+    async with manager_world(database, wall_ahead_s=day_s) as world:
+        await trio.sleep(35)
+        assert len(world.running("s2")) == 1
+
+
 @pytest.mark.parametrize(
     ("window", "has_node"),
     [

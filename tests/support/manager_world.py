@@ -39,18 +39,19 @@ Script = Callable[[Task], TaskState | None]
 
 
 class MemoryHost:
-    """As much of a host as these parts ask for; its wall clock goes with trio's."""
+    """As much of a host as these parts ask for; its wall clock goes with trio's, so many seconds ahead."""
 
     hostname = "m1"
     net: Net
     files: Files
 
-    def __init__(self, database: MemoryDatabase) -> None:
+    def __init__(self, database: MemoryDatabase, ahead_s: float = 0.0) -> None:
         self._database = database
+        self._ahead_s = ahead_s
         self.rng = random.Random(f"life {database.n_commits}")
 
     def wall_now_s(self) -> float:
-        return 1_800_000_000.0 + trio.current_time()
+        return 1_800_000_000.0 + self._ahead_s + trio.current_time()
 
     def new_id(self) -> str:
         return "".join(self.rng.choices("0123456789abcdefghijklmnopqrstuvwxyz", k=25))
@@ -191,12 +192,13 @@ async def manager_world(
     port_range: tuple[int, int] = (PORT_FIRST, PORT_LAST),
     machine: Host | None = None,
     ipam: IpamConfig | None = None,
+    wall_ahead_s: float = 0.0,
 ) -> AsyncIterator[ManagerWorld]:
     """A manager that runs inside the context, on a database that may have had earlier lives.
 
-    `machine`: has the network and the files that IPAM plugins are found by.
+    `machine`: has the network and the files that IPAM plugins are found by. `wall_ahead_s`: of its wall clock, before trio's.
     """
-    memory_host = MemoryHost(database or MemoryDatabase())
+    memory_host = MemoryHost(database or MemoryDatabase(), wall_ahead_s)
     if machine is not None:
         memory_host.net, memory_host.files = machine.net, machine.files
     host = cast("Host", memory_host)
