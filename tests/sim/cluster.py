@@ -245,7 +245,7 @@ class Story:
             await self._break_things()
             await self._come_to_rest()
             await self.workload.remove_all()
-            await _until_empty(self.cluster)
+            await until_empty(self.cluster)
             nursery.cancel_scope.cancel()
         await self._check_nothing_is_left()
         self.world.power_cut(MANAGER)
@@ -280,23 +280,23 @@ class Story:
             self.plugin.heal()
         await _until_converged(cluster, workload)
         await workload.check_promises()
-        await _until_it_holds(cluster.check_slots)
-        await _until_it_holds(cluster.check_books)
-        await _until_it_holds(_as_async(checkers.check_routes, self.world))
-        await _until_it_holds(_as_async(check_every_port_leads, self.world))
+        await until_it_holds(cluster.check_slots)
+        await until_it_holds(cluster.check_books)
+        await until_it_holds(_as_async(checkers.check_routes, self.world))
+        await until_it_holds(_as_async(check_every_port_leads, self.world))
         if self.plugin is not None:
-            await _until_it_holds(_as_async(self.plugin.check_books, self.history))
+            await until_it_holds(_as_async(self.plugin.check_books, self.history))
 
     async def _check_nothing_is_left(self) -> None:
         """Of any task on any machine, in the manager's books and in its plugin's."""
         checkers.check_nothing_is_left(self.world)
         check_hook_order(self.world)
         check_hooks_are_paired(self.world)
-        await _until_it_holds(self.cluster.check_books_are_empty)
+        await until_it_holds(self.cluster.check_books_are_empty)
         if self.plugin is not None:
-            await _until_it_holds(functools.partial(self._check_plugin, pools=False))
+            await until_it_holds(functools.partial(self._check_plugin, pools=False))
             await self.cluster.remove_networks()
-            await _until_it_holds(functools.partial(self._check_plugin, pools=True))
+            await until_it_holds(functools.partial(self._check_plugin, pools=True))
 
     async def _check_plugin(self, *, pools: bool) -> None:
         assert self.plugin is not None
@@ -334,7 +334,7 @@ async def _until_converged(cluster: Cluster, workload: Workload, *, without: str
         await trio.sleep(1)
 
 
-async def _until_empty(cluster: Cluster) -> None:
+async def until_empty(cluster: Cluster) -> None:
     """No task is left, and every address has rested."""
     deadline = trio.current_time() + LIVENESS_S
     while True:
@@ -346,7 +346,7 @@ async def _until_empty(cluster: Cluster) -> None:
     await trio.sleep(COOL_DOWN_S)
 
 
-async def _until_it_holds(check: Callable[[], Awaitable[None]]) -> None:
+async def until_it_holds(check: Callable[[], Awaitable[None]]) -> None:
     """A check passes, at the latest when everything that is under way has ended."""
     deadline = trio.current_time() + AT_REST_S
     while True:

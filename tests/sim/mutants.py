@@ -24,6 +24,7 @@ from beeyard.core.states import NodeState
 from beeyard.manager.hooks import HookRun, release_grants
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.orchestrators import isolation
+from beeyard.manager.orchestrators.reaper import Reaper
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.manager.store.store import _record_of
@@ -58,6 +59,11 @@ def a_node_that_is_down_gives_up_its_addresses() -> AbstractContextManager[Any]:
 def a_new_manager_does_not_restore_grants() -> AbstractContextManager[Any]:
     """It begins with empty books."""
     return patch.object(AddressLedger, "restore", lambda self, task, grant: None)
+
+
+def the_record_of_an_end_goes_at_once() -> AbstractContextManager[Any]:
+    """Before the addresses have rested, so that a new manager cannot know of it."""
+    return patch.object(Reaper, "_rested_s", lambda self, task: float("-inf"))
 
 
 def the_end_is_reported_before_the_links_are_down() -> AbstractContextManager[Any]:
@@ -147,6 +153,7 @@ MUTANTS: dict[str, Mutant] = {
         addresses_do_not_rest,
         a_node_that_is_down_gives_up_its_addresses,
         a_new_manager_does_not_restore_grants,
+        the_record_of_an_end_goes_at_once,
         the_end_is_reported_before_the_links_are_down,
         a_commit_is_answered_before_it_is_stored,
         the_manager_ignores_room,

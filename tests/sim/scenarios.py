@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TextIO
 
-from tests.sim import cluster, toy
+from tests.sim import cluster, stories, toy
 from tests.sim.simulation import PartsFactory, Run, Scenario, simulate
 
 
@@ -23,6 +23,7 @@ class Simulation:
 
 SCENARIOS: dict[str, Simulation] = {
     "toy": Simulation(toy.scenario),
+    **{name: Simulation(story, stories.parts) for name, story in stories.STORIES.items()},
     "cluster": Simulation(cluster.scenario, cluster.parts),
 }
 

@@ -37,6 +37,22 @@ def test_a_defect_on_purpose_is_found(name: str, first: int, sentence: str) -> N
     assert re.search(sentence, str(found)), found
 
 
+@pytest.mark.parametrize(
+    ("name", "story", "sentence"),
+    [
+        ("a-new-manager-forgets-what-was-put-aside", "strangers-are-remembered", "found to be a stranger's, went to"),
+        ("pinned-addresses-are-not-kept", "pins-are-kept", "is pinned to a slot of service .* and went to"),
+        ("the-record-of-an-end-goes-at-once", "ends-are-remembered", "s after .* had given it up"),
+        ("a-restarted-manager-keeps-what-nobody-uses", "leases-of-nobody-go-back", "the plugin's books say"),
+    ],
+)
+def test_a_story_finds_what_seeds_seldom_do(name: str, story: str, sentence: str) -> None:
+    """A directed one, which holds without the defect."""
+    SCENARIOS[story].run(1)
+    with MUTANTS[name](), pytest.raises(SimulationFailed, match=sentence):
+        SCENARIOS[story].run(1)
+
+
 def failures(name: str, seeds: Iterable[int]) -> Iterator[SimulationFailed]:
     """What seeds find, one after the other."""
     for seed in seeds:
