@@ -5,6 +5,7 @@ from __future__ import annotations
 from beeyard.agent.steps import Step
 from beeyard.agent.use_count import UseCount
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import Vlan, vlan_of
 from beeyard.core.wire import AssignedTask
 from beeyard.netdrivers import vlan
 from beeyard.runtime.host import NO_ADDITIONS, Additions, Netlink
@@ -36,9 +37,9 @@ class VlanStep(Step):
         """See `Step.settle`."""
         await self._uses.settle(await vlan.ours(self._netlink))
 
-    def _note(self, task: AssignedTask) -> list[vlan.Vlan]:
+    def _note(self, task: AssignedTask) -> list[Vlan]:
         parents = dict.fromkeys(grant.parent for grant in task.grants if isinstance(grant, AddressGrant))
-        needed = [parsed for parent in parents if (parsed := vlan.parse(parent)) is not None]
+        needed = [parsed for parent in parents if (parsed := vlan_of(parent)) is not None]
         if needed:
             self._uses.need(task.id, [parsed.name for parsed in needed])
         return needed

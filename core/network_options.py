@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from beeyard.core.errors import InvalidSpec, Unsupported
 
@@ -80,15 +81,25 @@ def has_host_access(options: Mapping[str, str]) -> bool:
     return options.get(OPTION_HOST_ACCESS) == "true"
 
 
-def vlan_of(parent: str) -> tuple[str, int] | None:
-    """("eth0", 100) for "eth0.100", the sub-interface of a VLAN that agents make; None for an interface of another name.
+class Vlan(NamedTuple):
+    """What a parent of the form BASE.ID stands for."""
 
-    A VLAN within a VLAN is used when it exists and not made, so "eth0.10.20" is an interface like any other.
-    """
-    base, dot, number = parent.rpartition(".")
-    if not dot or not base or not (number.isascii() and number.isdigit()) or vlan_of(base) is not None:
+    name: str
+    base: str
+    id: int
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its base is a VLAN itself: such a one is used when it exists, and agents make none."""
+        return vlan_of(self.base) is not None
+
+
+def vlan_of(parent: str) -> Vlan | None:
+    """The VLAN that a parent's name stands for, 100 on "eth0" for "eth0.100"; None for names of another form."""
+    base, _, digits = parent.rpartition(".")
+    if not base or not (digits.isascii() and digits.isdecimal()):
         return None
-    return base, int(number)
+    return Vlan(parent, base, int(digits))
 
 
 def check_options(options: Mapping[str, str], driver: str) -> None:
@@ -132,7 +143,7 @@ def _check_parent(parent: str) -> None:
             "option parent", f"{parent!r} cannot be the name of an interface on a LAN, such as eth0 or eth0.10"
         )
     vlan = vlan_of(parent)
-    if vlan is not None and not (VLAN_MIN <= vlan[1] <= VLAN_MAX and parent == f"{vlan[0]}.{vlan[1]}"):
+    if vlan is not None and not (VLAN_MIN <= vlan.id <= VLAN_MAX and parent == f"{vlan.base}.{vlan.id}"):
         raise InvalidSpec(
             "option parent", f"{parent!r} is of no VLAN: the number behind the dot is from {VLAN_MIN} to {VLAN_MAX}"
         )
@@ -152,6 +163,7 @@ __all__ = [
     "PASSTHRU",
     "VLAN_MAX",
     "VLAN_MIN",
+    "Vlan",
     "check_options",
     "driver_of",
     "flag_of",

@@ -333,7 +333,7 @@ def _parent_state(links: tuple[tuple[str, ...], tuple[tuple[str, str], ...]], pa
     link_kinds, child_kinds = links[0], dict(links[1])
     if parent not in child_kinds:
         vlan = vlan_of(parent)
-        if vlan is None or vlan[0] not in child_kinds:
+        if vlan is None or vlan.is_nested or vlan.base not in child_kinds:
             return MISSING
         # The agent makes the sub-interface when the first task needs it.
         return USABLE if "vlan" in link_kinds else NO_VLAN

@@ -8,10 +8,9 @@ in the VLAN.
 from __future__ import annotations
 
 import errno
-from typing import NamedTuple
 
 from beeyard.core.errors import NetlinkError
-from beeyard.core.network_options import VLAN_MAX, VLAN_MIN
+from beeyard.core.network_options import VLAN_MAX, VLAN_MIN, Vlan
 from beeyard.netdrivers import codec, own_links, refusal
 from beeyard.netdrivers.changes import OWN_GROUP, Change
 from beeyard.netdrivers.own_links import find
@@ -20,22 +19,6 @@ from beeyard.runtime.host import Netlink
 KIND = "vlan"  # as the kernel calls it
 _WORDS = "beeyard VLAN"
 _NAME_MAX = 15  # IFNAMSIZ without the terminating zero
-
-
-class Vlan(NamedTuple):
-    """A parent of the form NAME.ID."""
-
-    name: str
-    base: str
-    id: int
-
-
-def parse(parent: str) -> Vlan | None:
-    """The VLAN that a parent's name stands for; None for names of another form."""
-    base, _, digits = parent.rpartition(".")
-    if not base or not digits.isascii() or not digits.isdecimal():
-        return None
-    return Vlan(parent, base, int(digits))
 
 
 async def ensure(netlink: Netlink, vlan: Vlan) -> bool:
@@ -142,4 +125,4 @@ def _refused(code: int, vlan: Vlan, advice: str) -> NetlinkError:
     return NetlinkError(code, "create", vlan.name, advice)
 
 
-__all__ = ["Vlan", "ensure", "ours", "parse", "remove"]
+__all__ = ["ensure", "ours", "remove"]

@@ -10,6 +10,7 @@ from beeyard.agent.command import take_back
 from beeyard.agent.routes import RouteKeeper
 from beeyard.core.errors import NetlinkError
 from beeyard.core.model import Link
+from beeyard.core.network_options import Vlan
 from beeyard.core.states import TaskState
 from beeyard.core.wire import HostRoute, Routes
 from beeyard.netdrivers import attach, codec, host_access, vlan
@@ -153,7 +154,7 @@ async def test_a_vlan_that_cannot_be_made_rejects_the_task(machine, autojump_clo
 @pytest.mark.parametrize("n", range(1, 8))
 async def test_whatever_fails_while_a_vlan_is_made_it_can_be_tried_again_or_taken_away(n):
     """The Nth request to the kernel fails; there are seven."""
-    wanted = vlan.Vlan("eth0.100", "eth0", 100)
+    wanted = Vlan("eth0.100", "eth0", 100)
     for again in (True, False):
         kernel = FailingKernel(fail_at=n)
         with pytest.raises(NetlinkError, match="no buffer space"):

@@ -11,6 +11,7 @@ import pytest
 
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
+from beeyard.core.network_options import Vlan, vlan_of
 from beeyard.netdrivers import attach, codec, codec_route, host_access, own_links, vlan
 from beeyard.runtime.host import Netlink, RequestRefused
 from tests.support.grants import a_grant
@@ -60,9 +61,9 @@ def an_ipvlan_grant(*addresses: str, **changes: object) -> AddressGrant:
     return a_grant(*addresses, **({"driver": "ipvlan", "mode": "l2"} | changes))
 
 
-def a_vlan(name: str) -> vlan.Vlan:
+def a_vlan(name: str) -> Vlan:
     """The VLAN of a parent's name."""
-    parsed = vlan.parse(name)
+    parsed = vlan_of(name)
     assert parsed is not None
     return parsed
 

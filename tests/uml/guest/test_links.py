@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from beeyard.core.network_options import vlan_of
 from beeyard.netdrivers import attach, vlan
 from beeyard.runtime.real_netlink import RealNetlink
 from tests.support.grants import a_grant
@@ -47,7 +48,7 @@ async def a_task(lan: Lan, netlink: RealNetlink, number: int, **grant: str) -> T
     """A task on the host that the thread is in; its parent is made when it is a VLAN."""
     netns = lan.create_netns()
     wanted = a_grant(f"10.9.0.{number}/24", f"fd00:9::{number}/64", **grant)
-    tagged = vlan.parse(wanted.parent)
+    tagged = vlan_of(wanted.parent)
     if tagged is not None:
         await vlan.ensure(netlink, tagged)
     await attach(netlink, netns, wanted, "eth0")

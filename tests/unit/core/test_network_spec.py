@@ -9,6 +9,7 @@ import pytest
 
 from beeyard.core.errors import Forbidden, InvalidSpec, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
+from beeyard.core.network_options import vlan_of
 from beeyard.core.network_spec import validate_network
 from beeyard.core.pools import config_networks
 from tests.support.builders import a_config_network, a_network, a_network_from, an_ipam
@@ -364,3 +365,23 @@ def test_pool_without_a_driver_of_its_own_serves_both() -> None:
     for user in (LAN, FAST):
         validate_network(user, [R1, R2])
         validate_network(R2, [R1, user])
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        ("eth0.100", ("eth0.100", "eth0", 100)),
+        ("eth0.10.20", ("eth0.10.20", "eth0.10", 20)),
+        ("eth0", None),
+        ("br.lan", None),
+        ("br.lan.7", ("br.lan.7", "br.lan", 7)),
+        (".100", None),
+        ("eth0.", None),
+        ("eth0.1x", None),
+    ],
+)
+def test_a_vlan_is_known_by_its_name(parent: str, expected: tuple[str, str, int] | None) -> None:
+    """By the manager that places tasks as by the agent that makes it; only one of a VLAN is within another."""
+    vlan = vlan_of(parent)
+    assert vlan == expected
+    assert vlan is None or vlan.is_nested == (parent == "eth0.10.20")

@@ -113,6 +113,24 @@ def test_s36_node_that_cannot_attach_says_what_is_missing(change: dict[str, obje
     assert index.pool_for("net1", "n9") == ([] if "pool" in sentence or "parent" in sentence else ["p1"])
 
 
+@pytest.mark.parametrize(
+    ("parent", "links", "is_missing"),
+    [
+        ("eth0.100", ("eth0",), False),
+        ("eth0.10.20", ("eth0", "eth0.10"), True),
+        ("eth0.10.20", ("eth0", "eth0.10", "eth0.10.20"), False),
+    ],
+)
+def test_a_vlan_is_made_where_its_base_is_and_one_within_another_has_to_exist(
+    parent: str, links: tuple[str, ...], *, is_missing: bool
+) -> None:
+    index = a_rack_cluster()
+    index.set_network("vlan", "macvlan", [PoolColumn("p", "vlan", parent, "", 1)], name="vlan")
+    index.set_node(a_node("n9", link_kinds=("macvlan", "vlan"), links=tuple(map(a_link, links))))
+    sentence = f"missing parent interface {parent} for network vlan on 1 node"
+    assert index.feasible(Demand("web", network_ids=("vlan",)), "n9") == (sentence if is_missing else "")
+
+
 def test_network_that_is_gone_or_has_no_pools_fits_nowhere() -> None:
     index = a_rack_cluster()
     index.remove_network("net1")

@@ -81,22 +81,6 @@ async def test_a_vlan_with_too_long_a_name_is_refused():
     )
 
 
-@pytest.mark.parametrize(
-    ("parent", "expected"),
-    [
-        ("eth0.100", ("eth0.100", "eth0", 100)),
-        ("eth0.10.20", ("eth0.10.20", "eth0.10", 20)),
-        ("eth0", None),
-        ("br.lan", None),
-        (".100", None),
-        ("eth0.", None),
-        ("eth0.1x", None),
-    ],
-)
-def test_parse_knows_a_vlan_by_its_name(parent, expected):
-    assert vlan.parse(parent) == expected
-
-
 async def test_ipvlan_children_take_the_mode_of_the_last_one():
     """As Linux does; `agent.parents` is there to keep it from happening."""
     world = FakeLinkWorld()
