@@ -7,10 +7,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import structlog
 import trio
 
 from beeyard.agent import daemon as agent_daemon
 from beeyard.agent.config import AgentConfig
+from beeyard.core.grant import AddressGrant
+from beeyard.core.model import Task
 from beeyard.core.wire import AssignedTask
 from beeyard.manager import daemon as manager_daemon
 from beeyard.manager.config import ManagerConfig
@@ -32,6 +35,8 @@ from tests.sim.sizes import Sizes, draw_sizes
 from tests.sim.strangers import Strangers
 from tests.sim.visitors import Visitors
 from tests.sim.workload import Workload
+
+log = structlog.get_logger(__name__)
 
 MANAGER = "m1"
 NEIGHBOUR = "m1/agent"  # the manager's machine runs tasks too
@@ -280,6 +285,7 @@ class Story:
             self.plugin.heal()
         await _until_converged(cluster, workload)
         await workload.check_promises()
+        log.info("tasks have an interface for themselves", n=sum(map(has_interface, self.history.tasks.values())))
         await until_it_holds(cluster.check_slots)
         await until_it_holds(cluster.check_books)
         await until_it_holds(_as_async(checkers.check_routes, self.world))
@@ -302,6 +308,12 @@ class Story:
         assert self.plugin is not None
         self.plugin.check_books_are_empty(self.history, pools=pools)
         await trio.lowlevel.checkpoint()
+
+
+def has_interface(task: Task) -> bool:
+    """Whether a task has a link that takes a whole interface of its host."""
+    modes = [grant.mode for grant in task.grants if isinstance(grant, AddressGrant)]
+    return task.holds_room and "passthru" in modes
 
 
 def _as_async(check: Callable[..., None], *arguments: Any) -> Callable[[], Awaitable[None]]:

@@ -17,6 +17,7 @@ from beeyard.core.model import Link
 LAN = "lan"
 PLUGIN_NETWORK = "leased"
 ROUTED = "routed"
+WHOLE = "whole"
 # Where the racks' pools begin: each may become twice as large in place.
 RACKS = {"r1": ("10.77.0.64", "fd77::40"), "r2": ("10.77.1.64", "fd77::1:40")}
 SUBNETS = ("10.77.0.0/22", "fd77::/64")
@@ -25,6 +26,7 @@ GATEWAYS = ("10.77.0.1", "fd77::1")
 FURTHER = ("10.77.2.0", "fd77::2:0")
 PINS = ("10.77.2.16", "fd77::2:10")
 ROUTED_SUBNET = "10.80.0.0/24"
+WHOLE_SUBNET = "10.81.0.0/24"
 SECOND_LINK = "10.10"  # of the machines' eth1
 KINDS = ("macvlan", "ipvlan", "vlan", "veth")
 
@@ -39,6 +41,7 @@ class Layout:
     vlan_mode: str  # macvlan's of a network on eth0.100
     second: str  # ipvlan's mode of a network on eth1
     has_bare: bool  # a network without addresses
+    has_whole: bool = False  # a network whose tasks have eth2 for themselves, one on each machine
 
     def names(self) -> list[str]:
         """Every network that services may have."""
@@ -47,6 +50,7 @@ class Layout:
             ("vlan", self.vlan_mode),
             (ROUTED, self.second),
             ("bare", self.has_bare),
+            (WHOLE, self.has_whole),
         )
         return [LAN, *(name for name, exists in drawn if exists)]
 
@@ -67,6 +71,8 @@ class Layout:
         if self.has_bare:
             body = a_network("bare", "macvlan", "eth0")
             yield {**body, "IPAM": {"Driver": "null"}}
+        if self.has_whole:
+            yield a_network(WHOLE, "macvlan", "eth2", WHOLE_SUBNET, macvlan_mode="passthru")
 
     def pool(self, name: str, firsts: tuple[str, str], length: int, nodes: str = "") -> dict[str, Any]:
         """What the docker command sends for a pool of `lan`; `length`: of its IPv4 range, as a prefix."""
@@ -110,6 +116,7 @@ def draw_layout(rng: random.Random) -> Layout:
         vlan_mode=rng.choice(("", "", "bridge", "private", "vepa")),
         second=rng.choice(("", "", "l2", "l3", "l3s")),
         has_bare=rng.random() < 0.2,
+        has_whole=rng.random() < 0.25,
     )
 
 
@@ -128,11 +135,12 @@ def a_network(
 
 
 def machine_links(ip: str) -> tuple[Link, ...]:
-    """The links of a machine with this address: one for each LAN."""
+    """The links of a machine with this address: one for each LAN, of which the last is for tasks alone."""
     number = ip.rpartition(".")[2]
     return (
         Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16", f"fd09::{number}/64")),
         Link(name="eth1", mtu=1500, up=True, addresses=(f"{second_address(ip)}/16",)),
+        Link(name="eth2", mtu=1500, up=True),
     )
 
 
@@ -154,6 +162,8 @@ __all__ = [
     "RACKS",
     "ROUTED",
     "ROUTED_SUBNET",
+    "WHOLE",
+    "WHOLE_SUBNET",
     "Layout",
     "a_network",
     "draw_layout",

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 from beeyard.runtime.sim import CPU_NANO
-from tests.sim.layout import LAN, ROUTED, Layout
-from tests.sim.sizes import FIXED_PORT_TASKS, UNITS, Sizes
+from tests.sim.layout import LAN, ROUTED, WHOLE, Layout
+from tests.sim.sizes import FEW_TASKS, UNITS, Sizes
 
 FIXED_PORT = 8000
 
@@ -23,17 +23,26 @@ class Draft:
     networks: tuple[str, ...]  # names
 
 
-def draw_service(rng: random.Random, number: int, layout: Layout, network_ids: dict[str, str], sizes: Sizes) -> Draft:
-    """The service of that number; a name with a dash cannot be the start of some other service's id."""
+def draw_service(
+    rng: random.Random, number: int, layout: Layout, network_ids: dict[str, str], sizes: Sizes, *, whole: bool = True
+) -> Draft:
+    """The service of that number; a name with a dash cannot be the start of some other service's id.
+
+    `whole`: whether it may have links that take a whole interface each, which one service at a time may.
+    """
     names = [name for name in layout.names() if rng.random() < (0.7 if name == LAN else 0.3)]
+    if not whole and WHOLE in names:
+        names.remove(WHOLE)
     labels = {"beeyard.on-isolation": "fence"} if rng.random() < 0.4 else {}
     if rng.random() < 0.2:
         names = [LAN]
         pins = layout.pins(number, sizes.n_tasks)
         labels = {"beeyard.on-isolation": "fence", "beeyard.addresses": pins}
-    if rng.random() < 0.2 and names and ROUTED not in names:
+    if rng.random() < 0.2 and names and not {ROUTED, WHOLE} & {*names}:
         labels["beeyard.mac"] = "per-slot"
     ports, replicas_max = draw_ports(rng, number, sizes)
+    if WHOLE in names:
+        replicas_max = min(FEW_TASKS, replicas_max)
     replicas = rng.randint(0, replicas_max)
     body = {
         "Name": f"web-{number}",
@@ -59,7 +68,7 @@ def draw_ports(rng: random.Random, number: int, sizes: Sizes) -> tuple[list[dict
     if rng.random() < 0.5:
         return [chosen], sizes.n_tasks
     fixed = {"Protocol": "tcp", "TargetPort": 80, "PublishedPort": FIXED_PORT + number, "PublishMode": "host"}
-    return [fixed, chosen] if rng.random() < 0.5 else [fixed], min(FIXED_PORT_TASKS, sizes.n_tasks)
+    return [fixed, chosen] if rng.random() < 0.5 else [fixed], min(FEW_TASKS, sizes.n_tasks)
 
 
 __all__ = ["FIXED_PORT", "Draft", "draw_ports", "draw_service"]

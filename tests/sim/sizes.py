@@ -2,7 +2,8 @@
 
 A machine has room for four units. A waiting task of one unit finds no node only when every node has four, one of two units
 only when every node has three; and a task with an address needs a node of a rack whose pool is not empty. A fixed port closes
-a node to the tasks of its own service alone, and these are few.
+a node to the tasks of its own service alone, and these are few; so does a link that takes a whole interface, which tasks of
+one service at a time have.
 `check_that_all_fits` counts how many tasks that would take.
 """
 
@@ -12,7 +13,7 @@ import dataclasses
 import random
 
 UNITS = 4  # in which a machine's room is asked for
-FIXED_PORT_TASKS = 3  # of a service with a port that is the same on every node, at most
+FEW_TASKS = 3  # of a service whose tasks need a node each, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,5 +51,5 @@ def check_that_all_fits(sizes: Sizes) -> None:
     units_of_full_node = UNITS - max(sizes.units) + 1
     tasks_of_full_node = -(-units_of_full_node // max(sizes.units))
     n_nodes = sizes.n_agents // 2
-    tasks_of_racks = [min(n * tasks_of_full_node, sizes.n_addresses) for n in (n_nodes, n_nodes - FIXED_PORT_TASKS + 1)]
+    tasks_of_racks = [min(n * tasks_of_full_node, sizes.n_addresses) for n in (n_nodes, n_nodes - FEW_TASKS + 1)]
     assert others < sum(tasks_of_racks), f"{sizes}: {others} other tasks may close both racks"

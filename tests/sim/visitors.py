@@ -61,6 +61,7 @@ def _addresses(networks: Layout, sizes: Sizes) -> list[str]:
     firsts += ["10.78.0.2"] if networks.plugin else []
     firsts += ["10.79.0.1"] if networks.vlan_mode else []
     firsts += ["10.80.0.1"] if networks.second == "l2" else []
+    firsts += ["10.81.0.1"] if networks.has_whole else []
     return [str(ipaddress.ip_address(first) + offset) for first in firsts for offset in range(n)]
 
 

@@ -9,7 +9,7 @@ import trio
 
 from beeyard.runtime.sim import SimWorld
 from tests.sim.api import ClusterApi, Refused, Unanswered
-from tests.sim.layout import Layout
+from tests.sim.layout import WHOLE, Layout
 from tests.sim.promises import ABSENT, Outcome, Promise
 from tests.sim.services import Draft, draw_service
 from tests.sim.sizes import Sizes
@@ -127,7 +127,9 @@ class Workload:
             self.world.trace.event("user", f"{path} {availability} done")
 
     async def _create(self, number: int) -> None:
-        draft = draw_service(self._rng, number, self._layout, self._network_ids, self._sizes)
+        there = [name for name, promise in self.promises.items() if promise.possible != (ABSENT,)]
+        whole = not any(WHOLE in self.drafts[name].networks for name in there)
+        draft = draw_service(self._rng, number, self._layout, self._network_ids, self._sizes, whole=whole)
         name = draft.body["Name"]
         self.drafts[name] = draft
         self.promises[name] = Promise()
