@@ -14,7 +14,7 @@ from beeyard import __version__
 COMMANDS = {
     "manage": ("beeyard.manager.command", "run the manager of a cluster on this host"),
     "join": ("beeyard.agent.command", "run the agent of this host: join a cluster and run its tasks"),
-    "pool": ("beeyard.cli.pool", "change a pool of addresses in place"),
+    "pool": ("beeyard.cli.pool", "list pools of addresses, change them in place, take addresses back"),
     "client-certificate": ("beeyard.cli.client_certificate", "let a docker command on another machine use the API"),
     "launch": ("beeyard.agent.executors.process.launcher", "start tasks for the agent (beeyard-launcher@.service)"),
 }

@@ -1,4 +1,4 @@
-"""`beeyard pool set`: change a pool of addresses in place, which docker has no command for."""
+"""`beeyard pool`: change a pool of addresses in place, list pools, take addresses back. Docker has no command for these."""
 
 from __future__ import annotations
 
@@ -9,23 +9,44 @@ import urllib.parse
 from typing import Any
 
 from beeyard.cli.manager_api import ApiError, call, default_socket, told
+from beeyard.cli.pool_list import listing
 
 NAME = "pool"
 
 
 def main(arguments: list[str]) -> int:
-    """Change a pool; the exit code of the process."""
+    """One of the commands; the exit code of the process."""
     options = _parser().parse_args(arguments)
     try:
-        pool = call(options.socket, "GET", f"/networks/{urllib.parse.quote(options.name, safe='')}")
-        target = f"/networks/{pool['Id']}/update?version={pool['Version']['Index']}"
-        answer = call(options.socket, "POST", target, changes(pool, options))
+        for line in options.run(options):
+            print(line)
     except ApiError as error:
-        return told(f"{NAME} set", error)
-    if warning := (answer or {}).get("Warning"):
-        print(f"warning: {warning}")
-    print(options.name)
+        return told(f"{NAME} {options.command}", error)
     return 0
+
+
+def _set(options: argparse.Namespace) -> list[str]:
+    pool = _network(options, options.name)
+    target = f"/networks/{pool['Id']}/update?version={pool['Version']['Index']}"
+    answer = call(options.socket, "POST", target, changes(pool, options))
+    warning = (answer or {}).get("Warning")
+    return [f"warning: {warning}", options.name] if warning else [options.name]
+
+
+def _release(options: argparse.Namespace) -> list[str]:
+    target = f"/networks/{_network(options, options.name)['Id']}/release"
+    released: list[str] = call(options.socket, "POST", target, {"Addresses": options.address})["Released"]
+    return released
+
+
+def _list(options: argparse.Namespace) -> list[str]:
+    names = options.name or [network["Id"] for network in call(options.socket, "GET", "/networks")]
+    return listing([_network(options, name) for name in names])
+
+
+def _network(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    network: dict[str, Any] = call(options.socket, "GET", f"/networks/{urllib.parse.quote(name, safe='')}")
+    return network
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +54,31 @@ def _parser() -> argparse.ArgumentParser:
         prog=f"beeyard {NAME}", description="Pools of addresses, which are networks to docker."
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_set(commands)
+    release = commands.add_parser(
+        "release",
+        help="take addresses back that were put aside",
+        description="Give addresses to tasks again that were put aside because a machine outside the cluster had them: it is "
+        "gone, or silent. Prints which. One that still answers for them is found again.",
+    )
+    release.add_argument("name", metavar="NETWORK", help="or a pool of it")
+    release.add_argument("address", nargs="*", metavar="ADDRESS", help="all of them when none is given")
+    release.set_defaults(run=_release)
+    show = commands.add_parser(
+        "list",
+        help="show pools, how full they are, and what is put aside",
+        description="Show pools and what is put aside.",
+    )
+    show.add_argument("name", nargs="*", metavar="NETWORK", help="or a pool; all when none is given")
+    show.set_defaults(run=_list)
+    for command in commands.choices.values():
+        command.add_argument(
+            "--socket", default=default_socket(), metavar="PATH", help="of the manager; default %(default)s"
+        )
+    return parser
+
+
+def _add_set(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     change = commands.add_parser(
         "set",
         help="change a pool in place",
@@ -48,10 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     change.add_argument("--aux-address", action="append", metavar="NAME=ADDRESS", help='in use by others; "" for none')
     change.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="add or change a label")
     change.add_argument("--label-rm", action="append", default=[], metavar="NAME", help="remove a label")
-    change.add_argument(
-        "--socket", default=default_socket(), metavar="PATH", help="of the manager; default %(default)s"
-    )
-    return parser
+    change.set_defaults(run=_set)
 
 
 def changes(pool: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

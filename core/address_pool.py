@@ -257,6 +257,14 @@ class AddressBook:
         self._cool(segment, family, number, until_s)
         self._space(segment, family).refresh((number,))
 
+    def take_back(self, segment: str, address: str) -> None:
+        """Let an address (with or without prefix length) that rests or was put aside be given at once. Idempotent."""
+        family, number = _parse(address)
+        space = self._space(segment, family)
+        space.ready_s.pop(number, None)  # Its entry in the heap is dropped in its time.
+        space.last_owner.pop(number, None)
+        space.refresh((number,))
+
     def _cool(self, segment: str, family: int, address: int, until_s: float) -> None:
         """Not free before a time, nor sooner than was said before. The caller refreshes."""
         space = self._space(segment, family)

@@ -338,6 +338,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="network"
     internal: bool = False
     attachable: bool = False
     enable_ipv6: bool = False
+    # Of a pool: when an operator took addresses back that had been put aside, by address. Who was found to have one before
+    # that counts no more.
+    taken_back: dict[str, float] = {}
 
 
 class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True, gc=False):

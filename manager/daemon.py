@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -16,7 +16,9 @@ from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.api.remote import serve_remote
+from beeyard.manager.api.status import PutAside
 from beeyard.manager.config import ManagerConfig
+from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.dispatch import Dispatcher
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
@@ -133,7 +135,7 @@ class LiveStatus:
         """What an operator should know now."""
         mass_failure = self._dispatcher.mass_failure
         aside = aside_warnings(self._ledger.aside(), self._store.nodes)
-        found = (*aside, *self._ipam.warnings)
+        found = (*self._ledger.all_closed(), *aside, *self._ipam.warnings)
         return (mass_failure, *found) if mass_failure else found
 
     @property
@@ -155,9 +157,24 @@ class LiveStatus:
         """How full a pool is now."""
         return self._ledger.usage(pool_id)
 
-    def put_aside(self, pool_id: str) -> Sequence[str]:
+    def put_aside(self, pool_id: str) -> Sequence[PutAside]:
         """Addresses of a pool that strangers have, with their MAC addresses."""
-        return tuple(f"{aside.address} ({aside.mac})" for aside in self._ledger.aside(pool_id))
+        return tuple(
+            PutAside(aside.address, aside.mac, self._hostname(aside.node_id), self._ledger.wall_s(aside.until_s))
+            for aside in self._ledger.aside(pool_id)
+        )
+
+    def _hostname(self, node_id: str) -> str:
+        node = self._store.nodes.get(node_id)
+        return (node.description.hostname if node is not None else "") or node_id
+
+    def closed_pool(self, pool_id: str) -> str:
+        """Why no more addresses of a pool are tried."""
+        return self._ledger.closed(pool_id)
+
+    async def take_back(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Give addresses that are put aside to tasks again. Raises NotFound, DiskError."""
+        await release_addresses(self._store, found, self._ledger.aside_s)
 
     @property
     def ipam_plugins(self) -> Sequence[str]:

@@ -27,6 +27,8 @@ from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.store import Change, View
 
 log = structlog.get_logger(__name__)
+# Asked for with every change of a task: finding the member of an enumeration costs more than most steps here.
+_NEW, _ASSIGNED, _RUNNING = TaskState.NEW, TaskState.ASSIGNED, TaskState.RUNNING
 
 
 class Planner:
@@ -82,13 +84,22 @@ class Planner:
     def place(self, tasks: Sequence[Task], demand: Demand, masked: Sequence[str]) -> Decision:
         """Give the tasks of a group to the kernel; one whose slot's addresses are not free yet waits for them."""
         if not tasks[0].has_slot_addresses:
-            return self.index.place(demand, [task.id for task in tasks], masked=masked)
+            decision = self.index.place(demand, [task.id for task in tasks], masked=masked)
+            words = self._with_closed_pools(demand, decision.explanation)
+            return msgspec.structs.replace(decision, explanation=words)
         what, holder_id = self.ledger.slot_conflict(tasks[0])
         if what:
             return Decision([], len(tasks), [], self._waits_for(what, holder_id))
         # One only: the next one of the slot must find the addresses taken.
         decision = self.index.place(demand, [tasks[0].id], masked=masked)
         return msgspec.structs.replace(decision, unplaced=len(tasks) - len(decision.placed))
+
+    def _with_closed_pools(self, demand: Demand, explanation: str) -> str:
+        """Why a demand has no place, and which of its pools gives no addresses though it has some left."""
+        if not explanation:
+            return ""
+        pools = dict.fromkeys(pool.pool_id for id_ in demand.network_ids for pool in self.ledger.pools(id_))
+        return "; ".join([explanation, *filter(None, map(self.ledger.closed, pools))])
 
     def _waits_for(self, what: str, holder_id: str) -> str:
         """The sentence on a slot that has to wait, for `docker service ps`."""
@@ -114,7 +125,7 @@ class Planner:
             return False
         key = demand, tuple(masked)
         if key not in self._reasons:
-            self._reasons[key] = self.index.explain(demand, masked=key[1])
+            self._reasons[key] = self._with_closed_pools(demand, self.index.explain(demand, masked=key[1]))
         return self.blocked.still(group, self._reasons[key], now_s)
 
     def room_changed(self) -> None:
@@ -173,10 +184,13 @@ class Planner:
 
     def _task_changed(self, old: Task | None, new: Task | None) -> None:
         if new is not None:
+            has_ended = new.status.state > _RUNNING
+            if old is not None and old.node_id and not has_ended:
+                return  # Placed before, and not over: it waits for nothing, and has what it holds.
             self._sort_task(new)
-            if new.holds_room and (old is None or not old.holds_room):
+            if new.node_id and not has_ended and not self.index.has_hold(new.id):
                 self.index.hold(new.id, Demand.of(new), new.node_id, links=_links_of(new))
-            if new.status.state.is_terminal:
+            if has_ended:
                 if old is None or not old.status.state.is_terminal:
                     self.ledger.set_aside(new)
                 self._ended(new)
@@ -195,23 +209,25 @@ class Planner:
 
     def _sort_task(self, task: Task) -> None:
         """Put a task where it waits; one that is there already keeps its turn."""
-        if task.status.state >= TaskState.ASSIGNED or task.desired_state > TaskState.RUNNING:
+        if task.status.state >= _ASSIGNED or task.desired_state > _RUNNING:
             self._unsort_task(task)
-        elif task.status.state == TaskState.NEW:
+        elif task.status.state is _NEW:
             self.new.setdefault(task.id)
-        elif task.id not in self.pending.get(_group_of(task), ()):
-            self._unsort_task(task)
-            self.pending.setdefault(_group_of(task), {})[task.id] = None
-            self.blocked.forget(_group_of(task))
+        else:
+            self.new.pop(task.id, None)
+            tasks = self.pending.setdefault(group := _group_of(task), {})
+            if task.id not in tasks:
+                tasks[task.id] = None
+                self.blocked.forget(group)
 
     def _unsort_task(self, task: Task) -> None:
         self.new.pop(task.id, None)
-        tasks = self.pending.get(_group_of(task))
+        tasks = self.pending.get(group := _group_of(task))
         if tasks is not None:
             tasks.pop(task.id, None)
             if not tasks:
-                del self.pending[_group_of(task)]
-                self.blocked.forget(_group_of(task))
+                del self.pending[group]
+                self.blocked.forget(group)
 
 
 def _links_of(task: Task) -> list[LinkUse]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from beeyard.core.address_pool import PoolUsage
-from beeyard.core.errors import Unsupported
+from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import IPAMConfig, Network, Task
 from beeyard.core.pools import ResolvedPool
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields
 from beeyard.manager.api.lookup import task_name
+from beeyard.manager.api.status import PutAside
 from beeyard.manager.control.network_update import NetworkChange
 
 
@@ -72,6 +73,21 @@ def read_network_change(body: object) -> NetworkChange:
     )
 
 
+def read_addresses(body: object) -> tuple[str, ...]:
+    """`Addresses` of a request, as `ipaddress` writes them; none means all.
+
+    Raises:
+        InvalidSpec
+    """
+    fields = Fields(body)
+    texts = fields.texts("Addresses")
+    fields.finish()
+    try:
+        return tuple(str(ipaddress.ip_address(text)) for text in texts)
+    except ValueError as error:
+        raise InvalidSpec("Addresses", f"{error}; give addresses such as 10.0.4.7") from None
+
+
 def _read_ipam(fields: Fields) -> IPAMConfig:
     config = IPAMConfig(
         subnet=fields.text("Subnet"),
@@ -116,7 +132,8 @@ def show_network_in_full(
     pools: Sequence[ResolvedPool],
     tasks: Iterable[Task],
     usage_of: Callable[[str], PoolUsage | None],
-    put_aside_of: Callable[[str], Sequence[str]] = lambda pool_id: (),
+    put_aside_of: Callable[[str], Sequence[PutAside]] = lambda pool_id: (),
+    closed_of: Callable[[str], str] = lambda pool_id: "",
 ) -> dict[str, Any]:
     """A network as `inspect` gives it: with the live tasks on it and the state of its pools.
 
@@ -124,6 +141,7 @@ def show_network_in_full(
         tasks: those that may have a place on the network.
         usage_of: by pool id.
         put_aside_of: by pool id, the addresses that strangers have.
+        closed_of: by pool id, why no more addresses of it are tried.
     """
     shown = show_network(network, pools)
     held = [
@@ -134,7 +152,10 @@ def show_network_in_full(
         if isinstance(grant, AddressGrant) and network.id in (grant.network_id, grant.pool_id)
     ]
     shown["Containers"] = {task.id: _show_container(task, grant) for task, grant in held}
-    states = {p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) for p in pools}
+    states = {
+        p.name: _show_pool(p, usage_of(p.pool_id), put_aside_of(p.pool_id)) | compact(Closed=closed_of(p.pool_id))
+        for p in pools
+    }
     known = {pool.pool_id: pool for pool in pools}
     names = {pool.name for pool in pools}
     for task, grant in held:
@@ -172,7 +193,7 @@ def _show_container(task: Task, grant: AddressGrant) -> dict[str, str]:
     }
 
 
-def _show_pool(pool: ResolvedPool, usage: PoolUsage | None, put_aside: Sequence[str]) -> dict[str, Any]:
+def _show_pool(pool: ResolvedPool, usage: PoolUsage | None, put_aside: Sequence[PutAside]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "Subnets": [config.subnet for config in pool.ipam],
         "Ranges": [config.ip_range or config.subnet for config in pool.ipam],
@@ -182,7 +203,16 @@ def _show_pool(pool: ResolvedPool, usage: PoolUsage | None, put_aside: Sequence[
     }
     if usage is not None:
         shown |= {"Total": usage.total, "Used": usage.used, "Cooling": usage.cooling, "Free": usage.free}
-    return shown | compact(PutAside=", ".join(put_aside))
+    return shown | compact(PutAside=[_show_put_aside(aside) for aside in put_aside])
+
+
+def _show_put_aside(aside: PutAside) -> dict[str, str]:
+    return {
+        "Address": aside.address,
+        "MacAddress": aside.mac,
+        "FoundBy": aside.node,
+        "Until": time_of(aside.until_at_s),
+    }
 
 
 def _family(config: IPAMConfig) -> int:
@@ -227,4 +257,4 @@ def show_network_of_task(grant: AddressGrant, network: Network | None) -> dict[s
     }
 
 
-__all__ = ["read_network", "show_network", "show_network_in_full", "show_network_of_task"]
+__all__ = ["read_addresses", "read_network", "show_network", "show_network_in_full", "show_network_of_task"]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from beeyard.core.errors import Forbidden, NotFound, Unsupported
+from beeyard.core.errors import Forbidden, InvalidSpec, NotFound, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
 from beeyard.core.pools import ResolvedPool, gateway_warning, own_pool, pools_of
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
-from beeyard.manager.api.docker_network import read_network, read_network_change, show_network, show_network_in_full
+from beeyard.manager.api.docker_network import (
+    read_addresses,
+    read_network,
+    read_network_change,
+    show_network,
+    show_network_in_full,
+)
 from beeyard.manager.api.filters import FilterSet, has_label, parse_filters
 from beeyard.manager.api.lookup import all_networks, find_network
 from beeyard.manager.control.network import remove_network
@@ -25,6 +31,7 @@ def routes(context: Context) -> list[Route]:
         route("GET", "/networks/{id}", network_inspect, context),
         route("DELETE", "/networks/{id}", network_remove, context),
         route("POST", "/networks/{id}/update", network_update, context),
+        route("POST", "/networks/{id}/release", network_release, context),
         route("POST", "/networks/{id}/connect", network_connect, context),
         route("POST", "/networks/{id}/disconnect", network_connect, context),
     ]
@@ -75,7 +82,8 @@ async def network_inspect(context: Context, call: Call) -> Reply:
     tasks = context.store.tasks.values() if network.driver != "host" else ()
     status = context.status
     pools = _pools(context, network)
-    return Reply(show_network_in_full(network, pools, tasks, status.pool_usage, status.put_aside))
+    shown = show_network_in_full(network, pools, tasks, status.pool_usage, status.put_aside, status.closed_pool)
+    return Reply(shown)
 
 
 async def network_remove(context: Context, call: Call) -> Reply:
@@ -93,6 +101,24 @@ async def network_update(context: Context, call: Call) -> Reply:
     changed, warning = await update_network(context.store, network.id, version, read_network_change(call.json()))
     gateways = gateway_warning(changed, context.store.networks.values())
     return Reply({"Warning": "; ".join(filter(None, (warning, gateways)))})
+
+
+async def network_release(context: Context, call: Call) -> Reply:
+    """Beeyard's own: give addresses of a network's pools that are put aside to tasks again; all of them if none is named."""
+    network = find_network(context.store, call.path("id"))
+    asked = read_addresses(call.json())
+    found = {
+        pool.pool_id: [
+            aside.address for aside in context.status.put_aside(pool.pool_id) if not asked or aside.address in asked
+        ]
+        for pool in _pools(context, network)
+    }
+    released = list(dict.fromkeys(address for addresses in found.values() for address in addresses))
+    for address in asked:
+        if address not in released:
+            raise InvalidSpec("Addresses", f"{address} is not put aside in network {network.name}")
+    await context.status.take_back({pool_id: addresses for pool_id, addresses in found.items() if addresses})
+    return Reply({"Released": released})
 
 
 async def network_prune(_context: Context, _call: Call) -> Reply:

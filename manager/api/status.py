@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.model import Network, Task
 from beeyard.core.states import Role
+
+
+class PutAside(NamedTuple):
+    """An address that a machine outside the cluster has."""
+
+    address: str  # without prefix length
+    mac: str
+    node: str  # hostname of the node that found it
+    until_at_s: float  # by the wall clock
 
 
 class ManagerStatus(Protocol):
@@ -34,8 +43,19 @@ class ManagerStatus(Protocol):
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now; None for one that is not known (yet)."""
 
-    def put_aside(self, pool_id: str) -> Sequence[str]:
-        """Addresses of a pool that strangers have: "10.77.0.64 (02:00:00:00:00:99)"."""
+    def put_aside(self, pool_id: str) -> Sequence[PutAside]:
+        """Addresses of a pool that strangers have, in the order in which they were found."""
+
+    def closed_pool(self, pool_id: str) -> str:
+        """Why no more addresses of a pool are tried: a stranger answers for too many; "" when they are."""
+
+    async def take_back(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Give addresses that are put aside to tasks again, by pool id.
+
+        Raises:
+            NotFound: a pool is gone.
+            DiskError
+        """
 
     @property
     def ipam_plugins(self) -> Sequence[str]:
@@ -56,4 +76,4 @@ class ManagerStatus(Protocol):
         """Why a task whose node is down is not replaced, as in a mass failure; else "". Shown as the task's error."""
 
 
-__all__ = ["ManagerStatus"]
+__all__ = ["ManagerStatus", "PutAside"]

@@ -12,11 +12,11 @@ No task is deleted before that rest is over, also of a service that was removed 
 
 An address that an agent found in use by a stranger is put aside for much longer (`set_aside`). That is said again of what is
 stored when a new manager starts, and there the wall clock must do: should it have jumped, an agent finds the stranger again.
+What an operator took back is said by the pool's stored network (`Network.taken_back`): so a new manager knows that too.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Callable, Iterable, Iterator
 
@@ -28,7 +28,7 @@ from beeyard.core.errors import NotFound
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Node, Service, Task
 from beeyard.core.pools import ResolvedPool, own_pool, pools_of
-from beeyard.manager.hooks.aside import ASIDE_S, AddressesAside, Aside
+from beeyard.manager.hooks.aside import ASIDE_S, AddressesAside, Aside, closed_by, in_pool
 from beeyard.manager.hooks.slot_claims import SlotClaims, owner_of_pins
 from beeyard.manager.store import View
 
@@ -51,12 +51,14 @@ class AddressLedger:
         """`wall_now_s`: the clock of the times in the store; None: whatever is found there has just happened."""
         self._book = AddressBook(cool_down_s)
         self._aside = AddressesAside(aside_s, self._book.set_aside)
+        self.aside_s = aside_s
         self._wall_now_s = wall_now_s
         self._cool_down_s = cool_down_s
         self._networks: dict[str, Network] = {}
         self._pools: dict[str, list[ResolvedPool]] = {}
         self._known: dict[str, ResolvedPool] = {}  # by pool id
         self._slots = SlotClaims(self._book, self.pools)
+        self._taken_back: dict[str, dict[str, float]] = {}  # by pool id: `Network.taken_back`
         self._clashes: dict[str, list[str]] = {}  # by node id: its own addresses that tasks hold, as last told
 
     def load(self, view: View) -> None:
@@ -94,6 +96,8 @@ class AddressLedger:
         if task.status.conflicts:
             ago_s = self._wall_now_s() - task.updated_at_s if stored and self._wall_now_s is not None else 0.0
             self._aside.add(task, trio.current_time(), ago_s=max(0.0, ago_s))
+            if stored:
+                self._take_back(self._taken_back)
 
     def aside(self, pool_id: str = "") -> list[Aside]:
         """What is put aside now: in a pool's ranges, or everywhere."""
@@ -101,14 +105,32 @@ class AddressLedger:
         if not pool_id:
             return found
         pool = self._known.get(pool_id)
-        if pool is None:
-            return []
-        spans = [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam if config.subnet]
-        return [
-            aside
-            for aside in found
-            if aside.segment == pool.segment and any(ipaddress.ip_address(aside.address) in span for span in spans)
-        ]
+        return [] if pool is None else in_pool(found, pool)
+
+    def closed(self, pool_id: str) -> str:
+        """Why no more addresses of a pool are tried; "" when they are. See `manager/hooks/aside.py`."""
+        pool = self._known.get(pool_id)
+        crowds = self._aside.of_crowds(trio.current_time())
+        return closed_by(crowds, pool) if crowds and pool is not None else ""
+
+    def all_closed(self) -> list[str]:
+        """The same of all pools, in order of their names."""
+        crowds = self._aside.of_crowds(trio.current_time())
+        pools = sorted(self._known.values(), key=lambda pool: pool.name) if crowds else ()
+        return [words for pool in pools if (words := closed_by(crowds, pool))]
+
+    def wall_s(self, at_s: float) -> float:
+        """A time of the manager's monotonic clock, by the clock of the times in the store."""
+        return at_s if self._wall_now_s is None else self._wall_now_s() + at_s - trio.current_time()
+
+    def _take_back(self, pools: Iterable[str]) -> None:
+        """Put nothing aside any more that was found before an operator took it back."""
+        for pool_id in pools:
+            times = self._taken_back[pool_id]
+            for aside in self.aside(pool_id):
+                if aside.found_at_s <= times.get(aside.address, -math.inf):
+                    self._aside.drop(aside)
+                    self._book.take_back(aside.segment, aside.address)
 
     def set_networks(self, networks: Iterable[Network]) -> None:
         """Take over all networks as they are now. What is granted stays granted."""
@@ -130,6 +152,8 @@ class AddressLedger:
                 self._book.remove_pool(pool_id)
         self._known = known
         self._slots.networks_changed()
+        known_times, self._taken_back = self._taken_back, {n.id: n.taken_back for n in all_networks if n.taken_back}
+        self._take_back([pool_id for pool_id, times in self._taken_back.items() if times != known_times.get(pool_id)])
 
     def set_service(self, service_id: str, service: Service | None) -> bool:
         """A service came, changed or went (None): what its labels pin is kept for its slots. Whether that is, or was, any."""
@@ -176,11 +200,15 @@ class AddressLedger:
         return self._pools.get(network_id, [])
 
     def free(self) -> Iterator[tuple[str, int]]:
-        """(pool id, addresses that may be handed out now) of every pool of the book that a network draws from."""
+        """(pool id, addresses that may be handed out now) of every pool that a network draws from and that has addresses."""
         now_s = trio.current_time()
-        seen = {pool.pool_id: None for pools in self._pools.values() for pool in pools if pool.has_book}
-        for pool_id in seen:
-            yield pool_id, self._book.usage(pool_id, now_s).free
+        crowds = self._aside.of_crowds(now_s)
+        seen = {pool.pool_id: pool for pools in self._pools.values() for pool in pools if pool.ipam}
+        for pool_id, pool in seen.items():
+            if crowds and closed_by(crowds, pool):
+                yield pool_id, 0
+            else:
+                yield pool_id, self._book.usage(pool_id, now_s).free if pool.has_book else FREE_UNLIMITED
 
     def free_of(self, pool: ResolvedPool) -> int:
         """How many addresses a pool may hand out now; of one that the book does not know, as many as anybody asks for."""

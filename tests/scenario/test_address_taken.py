@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from beeyard.core.desire import TAKEN_MAX
 from beeyard.manager.config import ManagerConfig
+from beeyard.manager.hooks.aside import SAME_MACHINE_MAX
 from beeyard.runtime.fake_executor import Behaviour
 from beeyard.runtime.sim_parts import FakeParts
+from tests.sim.api import Refused as ApiRefused
 from tests.support.small_cluster import MANAGER, SmallCluster, a_small_cluster, addresses
 
 MAC = "02:00:00:00:00:99"
@@ -24,10 +28,22 @@ def strangers(cluster: SmallCluster, *taken: str) -> None:
         cluster.parts(name).kernel.neighbours.mac_of = dict.fromkeys(taken, MAC).get
 
 
-async def pool(cluster: SmallCluster) -> dict[str, object]:
+def put_aside(shown: dict[str, Any]) -> list[tuple[str, str]]:
+    """Addresses and MAC addresses of what a pool's state says is put aside."""
+    return [(aside["Address"], aside["MacAddress"]) for aside in shown.get("PutAside", [])]
+
+
+async def pool(cluster: SmallCluster) -> dict[str, Any]:
     """The state of the one pool."""
-    shown: dict[str, object] = (await cluster.api.call("GET", "/networks/lan"))["Status"]["IPAM"]["Pools"]["lan"]
+    shown: dict[str, Any] = (await cluster.api.call("GET", "/networks/lan"))["Status"]["IPAM"]["Pools"]["lan"]
     return shown
+
+
+async def restart_manager(cluster: SmallCluster) -> None:
+    """Its next life has all agents back."""
+    cluster.world.crash(MANAGER)
+    cluster.world.restart(MANAGER)
+    await cluster.until(lambda nodes: all(n["Status"]["State"] == "ready" for n in nodes), "/nodes")
 
 
 async def test_a_task_gets_another_address_and_the_one_that_is_taken_is_put_aside(autojump_clock: MockClock) -> None:
@@ -44,7 +60,7 @@ async def test_a_task_gets_another_address_and_the_one_that_is_taken_is_put_asid
             "they are put aside",
         )
         shown = await pool(cluster)
-        assert shown["PutAside"] == f"10.77.0.1 ({MAC}), fd77::1 ({MAC})"
+        assert put_aside(shown) == [("10.77.0.1", MAC), ("fd77::1", MAC)]
         assert (shown["Total"], shown["Used"], shown["Cooling"], shown["Free"]) == (6, 1, 1, 4)
         warnings = (await cluster.api.call("GET", "/info"))["Warnings"]
         assert [w.partition(", as node a")[0] for w in warnings] == [
@@ -66,10 +82,8 @@ async def test_a_new_manager_knows_what_was_put_aside(autojump_clock: MockClock)
         service = await cluster.service()
         await cluster.running(1)
         await trio.sleep(30)
-        cluster.world.crash(MANAGER)
-        cluster.world.restart(MANAGER)
-        await cluster.until(lambda nodes: all(n["Status"]["State"] == "ready" for n in nodes), "/nodes")
-        assert (await pool(cluster))["PutAside"] == f"10.77.0.1 ({MAC})"
+        await restart_manager(cluster)
+        assert put_aside(await pool(cluster)) == [("10.77.0.1", MAC)]
         strangers(cluster)
         await cluster.scale(service, 6)
         await trio.sleep(30)
@@ -79,17 +93,64 @@ async def test_a_new_manager_knows_what_was_put_aside(autojump_clock: MockClock)
         assert [addresses(task) for task in tasks][-1] == ["10.77.0.1"]
 
 
-async def test_somebody_who_answers_for_everything_does_not_have_the_pool_tried_in_seconds(
-    autojump_clock: MockClock,
-) -> None:
-    """Some at once, then one a delay; once it is quiet the service comes up with what is left."""
-    async with a_small_cluster("a1") as cluster:
+async def test_somebody_who_answers_for_everything_closes_the_pool(autojump_clock: MockClock) -> None:
+    """A few addresses are tried and no more; everybody can see why; once he is silent and they are taken back, all run.
+
+    A new manager knows both: what was put aside, and what was taken back.
+    """
+    async with a_small_cluster() as cluster:
         await cluster.network("10.77.0.0/24")
         strangers(cluster, *(f"10.77.0.{number}" for number in range(256)))
+        await cluster.service(2)
+        await trio.sleep(30)
+        words = (
+            f"{MAC} outside the cluster answers for {SAME_MACHINE_MAX} addresses of pool lan, as a router with proxy ARP "
+            "does, so no more are tried; silence it, then run: beeyard pool release lan"
+        )
+        for restarted in (False, True):
+            if restarted:
+                await restart_manager(cluster)
+            shown = await pool(cluster)
+            assert len(put_aside(shown)) == SAME_MACHINE_MAX
+            assert shown["Closed"] == words
+            assert (await cluster.api.call("GET", "/info"))["Warnings"][0] == words
+            waiting = [task for task in await cluster.running(0) if task["Status"]["State"] == "pending"]
+            assert [task["Status"]["Err"].endswith(f"; {words}") for task in waiting] == [True, True]
+        strangers(cluster, "10.77.0.1", "10.77.0.2")
+        named = ["10.77.0.3", "10.77.0.4"]
+        released = await cluster.api.call("POST", "/networks/lan/release", {"Addresses": named})
+        assert sorted(released["Released"]) == named
+        await cluster.running(2)
+        assert "Closed" not in await pool(cluster)
+        await restart_manager(cluster)
+        left = sorted(address for address, _ in put_aside(await pool(cluster)))
+        assert left == [f"10.77.0.{number}" for number in (1, 2, *range(5, SAME_MACHINE_MAX + 1))]
+        assert sorted((await cluster.api.call("POST", "/networks/lan/release", {}))["Released"]) == left
+        assert put_aside(await pool(cluster)) == []
+
+
+async def test_what_is_not_put_aside_is_not_taken_back(autojump_clock: MockClock) -> None:
+    """Each of the addresses that are named must be."""
+    async with a_small_cluster("a1") as cluster:
+        await cluster.network("10.77.0.0/29")
+        for address, sentence in (
+            ("10.77.0.2", "10.77.0.2 is not put aside in network lan"),
+            ("nas", "give addresses such as 10.0.4.7"),
+        ):
+            with pytest.raises(ApiRefused, match=sentence):
+                await cluster.api.call("POST", "/networks/lan/release", {"Addresses": [address]})
+
+
+async def test_many_strangers_do_not_have_the_pool_tried_in_seconds(autojump_clock: MockClock) -> None:
+    """Some addresses at once, then one a delay; once it is quiet the service comes up with what is left."""
+    async with a_small_cluster("a1") as cluster:
+        await cluster.network("10.77.0.0/24")
+        cluster.parts("a1").kernel.neighbours.mac_of = lambda address: (
+            f"02:00:00:00:00:{int(address.rpartition('.')[2]):02x}"
+        )
         await cluster.service()
         await trio.sleep(30)
-        shown = await pool(cluster)
-        n_tried = str(shown["PutAside"]).count(MAC)
+        n_tried = len(put_aside(await pool(cluster)))
         # The default restart delay is 5 s.
         assert TAKEN_MAX < n_tried < TAKEN_MAX + 9
         strangers(cluster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,9 @@ from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Task
 from beeyard.core.pools import pools_of
 from beeyard.core.states import Role
+from beeyard.manager.api.status import PutAside
 from beeyard.manager.control.network import create_network
+from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.store import Store, Transaction
 
 
@@ -52,8 +54,14 @@ class PlainStatus:
         await self._store.commit(build)
         return self.join_token(role)
 
-    def put_aside(self, pool_id: str) -> Sequence[str]:
+    def put_aside(self, pool_id: str) -> Sequence[PutAside]:
         return ()
+
+    def closed_pool(self, pool_id: str) -> str:
+        return ""
+
+    async def take_back(self, found: Mapping[str, Sequence[str]]) -> None:
+        await release_addresses(self._store, found, 3600.0)
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         networks = list(self._store.networks.values())

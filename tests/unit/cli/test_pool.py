@@ -1,4 +1,4 @@
-"""What `beeyard pool set` asks the manager for."""
+"""What `beeyard pool set` asks the manager for, and what `beeyard pool list` shows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from beeyard.cli import pool
 from beeyard.cli.manager_api import ApiError
+from beeyard.cli.pool_list import listing
 
 V4 = {"Subnet": "10.0.0.0/24", "IPRange": "10.0.0.64/26", "Gateway": "10.0.0.1"}
 V6 = {"Subnet": "fd00::/64"}
@@ -74,3 +75,36 @@ def test_a_network_that_draws_from_pools_names_them() -> None:
     options = pool._parser().parse_args(["set", "lan", "--gateway", "10.0.0.2"])
     with pytest.raises(ApiError, match=r"network lan has no addresses of its own: give one of its pools, r1 or r2$"):
         pool.changes(network, options)
+
+
+def test_pools_are_listed_once_with_what_is_put_aside() -> None:
+    """A pool that two networks draw from has one line; a removed one has none."""
+    stranger = {"MacAddress": "02:00:00:00:00:99", "FoundBy": "h1", "Until": "2030-01-01T00:00:01.500000Z"}
+    r1 = {
+        "Ranges": ["10.0.0.64/26", "fd00::40/122"],
+        "Parent": "eth0",
+        "Nodes": "node.labels.rack==r1",
+        "Total": 64,
+        "Used": 3,
+        "Cooling": 1,
+        "Free": 60,
+        "PutAside": [{**stranger, "Address": "10.0.0.70"}],
+        "Closed": "02:00:00:00:00:99 outside the cluster answers for everything",
+    }
+    theirs = {"Ranges": ["10.9.0.0/24"], "Parent": "eth1", "Nodes": "", "IPAMDriver": "corp"}
+    networks = [
+        {"Status": {"IPAM": {"Pools": {"r1": r1, "old": {"Removed": True, "Used": 1}}}}},
+        {"Status": {"IPAM": {"Pools": {"r1": r1}}}},
+        {"Status": {"IPAM": {"Pools": {"corp": theirs}}}},
+        {"Name": "host"},
+    ]
+    assert listing(networks) == [
+        "POOL  RANGES                     PARENT  NODES                 TOTAL  USED  COOLING  FREE",
+        "corp  10.9.0.0/24                eth1    all                   -      -     -        -",
+        "r1    10.0.0.64/26,fd00::40/122  eth0    node.labels.rack==r1  64     3     1        60",
+        "",
+        "POOL  PUT ASIDE  IN USE BY          FOUND BY  UNTIL",
+        "r1    10.0.0.70  02:00:00:00:00:99  h1        2030-01-01T00:00:01Z",
+        "",
+        "02:00:00:00:00:99 outside the cluster answers for everything",
+    ]

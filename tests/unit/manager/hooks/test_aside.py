@@ -7,16 +7,16 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from beeyard.core.model import AddressConflict, Task
-from beeyard.core.pools import DEFAULT_SEGMENT
+from beeyard.core.model import AddressConflict, Network, Task
+from beeyard.core.pools import DEFAULT_SEGMENT, pools_of
 from beeyard.core.states import TaskState
 from beeyard.manager.hooks.address import address_hook
-from beeyard.manager.hooks.aside import WARNINGS_MAX, Aside, aside_warnings
+from beeyard.manager.hooks.aside import SAME_MACHINE_MAX, WARNINGS_MAX, Aside, aside_warnings, closed_by
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Change, View
 from beeyard.manager.store.view import Tables
-from tests.support.builders import a_network, a_node, a_task
+from tests.support.builders import a_network, a_node, a_task, an_ipam
 from tests.support.grants import a_grant
 
 NOW_S = 1_700_000_000.0
@@ -32,10 +32,10 @@ def a_refused_task(address: str = "10.77.0.1/24", *, age_s: float = 0.0, conflic
     return msgspec.structs.replace(task, grants=(grant,), status=status, updated_at_s=NOW_S - age_s)
 
 
-def a_manager(*tasks: Task) -> tuple[Planner, AddressLedger]:
+def a_manager(*tasks: Task, network: Network | None = None) -> tuple[Planner, AddressLedger]:
     """What a new manager makes of a store with one network and these tasks; its wall clock shows NOW_S."""
     tables = Tables()
-    tables.put(a_network())
+    tables.put(network or a_network())
     for task in tasks:
         tables.put(task)
     ledger = AddressLedger(aside_s=3600.0, wall_now_s=lambda: NOW_S)
@@ -112,3 +112,41 @@ def test_an_operator_is_told_of_the_first_few() -> None:
     assert sentences[-1] == "3 more addresses are in use outside the cluster and put aside"
     assert len(sentences) == WARNINGS_MAX + 1
     assert "as node n1 found" in aside_warnings(found[:1], {})[0]
+
+
+def some_aside(n: int, *, first: int = 1, mac: str = MAC, prefix: str = "10.77.0.") -> list[Aside]:
+    return [Aside(DEFAULT_SEGMENT, f"{prefix}{i}", mac, "n1", 0.0) for i in range(first, first + n)]
+
+
+def test_a_pool_is_closed_for_one_machine_with_many_of_its_addresses() -> None:
+    """Not for several, nor for addresses of another pool or segment, nor for those that the pool leaves out by now."""
+    network = a_network(ipam=[an_ipam(), an_ipam("fd77::/64")])
+    (pool,) = pools_of(network, [network])
+    many = some_aside(SAME_MACHINE_MAX)
+    assert closed_by(many, pool).startswith(
+        f"{MAC} outside the cluster answers for {SAME_MACHINE_MAX} addresses of pool lan, as a router with proxy ARP does"
+    )
+    other = [aside._replace(segment="v9") for aside in many]
+    half = SAME_MACHINE_MAX // 2
+    both = some_aside(half) + some_aside(half, prefix="fd77::")
+    two = some_aside(half) + some_aside(half, first=half + 1, mac="02:00:00:00:00:77")
+    for found in ([], many[1:], other, both, two, some_aside(SAME_MACHINE_MAX, prefix="10.78.0.")):
+        assert closed_by(found, pool) == ""
+    known = msgspec.structs.replace(network, ipam=(an_ipam(aux={"nas": "10.77.0.2"}),))
+    assert closed_by(many, pools_of(known, [known])[0]) == ""
+
+
+async def test_what_was_taken_back_is_put_aside_again_when_it_is_found_again(autojump_clock: MockClock) -> None:
+    """Whatever the wall clock says, which has gone back since; a new manager asks it and nothing else."""
+    planner, ledger = a_manager(a_refused_task(age_s=10.0))
+    assert len(ledger.aside("net1")) == 1
+    network = msgspec.structs.replace(a_network(), taken_back={"10.77.0.1": NOW_S - 5.0})
+    ledger.set_networks([network])
+    assert (ledger.aside("net1"), cooling(ledger)) == ([], 0)
+    ledger.set_networks([network])
+    running = msgspec.structs.replace(a_refused_task(), status=a_task(state=TaskState.PREPARING).status)
+    planner.apply([Change(kind="task", id="t1", index=9, old=running, new=a_refused_task(age_s=3600.0))])
+    assert (len(ledger.aside("net1")), cooling(ledger)) == (1, 1)
+    for age_s, n_aside in ((4.0, 1), (6.0, 0)):
+        _, ledger = a_manager(a_refused_task(age_s=age_s), network=network)
+        assert len(ledger.aside("net1")) == n_aside
