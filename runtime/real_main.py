@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypedDict, TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +17,17 @@ import trio
 
 from beeyard.core.errors import ClusterError
 from beeyard.runtime import real_log, real_systemd
-from beeyard.runtime.settings import Settings, SettingsError, changed, described, leaves, reloaded, resolve, toml_value
+from beeyard.runtime.settings import (
+    Settings,
+    SettingsError,
+    changed,
+    described,
+    leaves,
+    reloaded,
+    resolve,
+    shown_with_faults,
+    toml_value,
+)
 
 # Objects made, net, before the youngest are looked through for cycles, and rounds before older ones are. Python's own 700
 # has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
@@ -29,6 +39,11 @@ WRONG_SETTINGS = 2
 T = TypeVar("T", bound=msgspec.Struct)
 
 log = structlog.get_logger(__name__)
+
+
+class _Sources(TypedDict):
+    file: tuple[str, str] | None
+    flags: Mapping[str, str]
 
 
 class Running(Protocol):
@@ -91,10 +106,12 @@ class Command(Generic[T]):
         Raises:
             SettingsError
         """
+        return resolve(self.config, self.prefix, environment=os.environ, **self._sources(options, flags))
+
+    def _sources(self, options: argparse.Namespace, flags: Mapping[str, str] | None) -> _Sources:
         given = {s.name: getattr(options, s.name) for s in leaves(self.config) if getattr(options, s.name) is not None}
         path = options.config or (self.file if os.path.exists(self.file) else "")
-        file = (path, _read(path)) if path else None
-        return resolve(self.config, self.prefix, file=file, environment=os.environ, flags={**given, **(flags or {})})
+        return {"file": (path, _read(path)) if path else None, "flags": {**given, **(flags or {})}}
 
     def main(self, options: argparse.Namespace, flags: Mapping[str, str] | None = None) -> int:
         """Do what the options say; the exit code of the process."""
@@ -102,7 +119,9 @@ class Command(Generic[T]):
             settings = self.load(options, flags)
             config = self.complete(settings)
         except SettingsError as error:
-            print(f"{self.name}: {error}", file=sys.stderr)
+            faults = self._print_what_is_right(options, flags) if options.print_config else []
+            for fault in faults or [error]:
+                print(f"{self.name}: {fault}", file=sys.stderr)
             return 1 if options.check_config else WRONG_SETTINGS
         if options.print_config:
             print(settings.shown(), end="")
@@ -111,6 +130,16 @@ class Command(Generic[T]):
         else:
             return self._run(config, lambda: self.complete(self.load(options, flags)))
         return 0
+
+    def _print_what_is_right(self, options: argparse.Namespace, flags: Mapping[str, str] | None) -> list[SettingsError]:
+        """Show the settings but those that cannot work, and give what is wrong with each; nothing without its file."""
+        try:
+            sources = self._sources(options, flags)
+        except SettingsError as unreadable:
+            return [unreadable]
+        shown, faults = shown_with_faults(self.config, self.prefix, environment=os.environ, **sources)
+        print(shown, end="")
+        return faults
 
     def _run(self, config: T, load: Callable[[], T]) -> int:
         real_log.configure(config.log_level, "beeyard")  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -96,16 +96,7 @@ class Settings(Generic[T]):
 
     def shown(self) -> str:
         """All settings as a file has them, each with its source; secrets are hidden."""
-        lines: list[str] = []
-        table: tuple[str, ...] = ()
-        for setting in sorted(leaves(type(self.config)), key=lambda setting: len(setting.path)):
-            if setting.path[:-1] != table:
-                table = setting.path[:-1]
-                lines.append(f"\n[{'.'.join(table)}]")
-            value = value_of(self.config, setting)
-            shown = '"(hidden)"' if setting.secret and value else toml_value(value)
-            lines.append(f"{setting.path[-1]} = {shown}  # {self.source(setting.name)}")
-        return "\n".join(lines) + "\n"
+        return _shown(type(self.config), lambda setting: value_of(self.config, setting), self.source)
 
 
 def leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[Setting]:
@@ -151,32 +142,104 @@ def resolve(
     Raises:
         SettingsError: says which source, which setting, which value and what would be right.
     """
-    known = {setting.name: setting for setting in leaves(kind)}
-    tree: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    if file is not None:
-        for name, value in _flatten(_parsed(*file), known, file[0]):
-            _put(tree, known[name], _checked(known[name], value, f"{file[0]}: {name}"))
-            sources[name] = f"{file[0]}: {name}"
-    by_variable = {setting.variable(prefix): setting for setting in known.values()}
-    for variable, text in (environment or {}).items():
-        if variable.startswith(prefix):
-            if variable not in by_variable:
-                raise SettingsError(f"${variable}", f"this is not a setting{_nearest(variable, by_variable)}")
-            setting = by_variable[variable]
-            _put(tree, setting, _checked(setting, _from_text(setting, text), f"${variable}"))
-            sources[setting.name] = f"${variable}"
-    for name, text in (flags or {}).items():
-        setting = known[name]
-        _put(tree, setting, _checked(setting, _from_text(setting, text), setting.flag))
-        sources[name] = setting.flag
-    for setting in known.values():
-        if setting.default is msgspec.NODEFAULT and setting.name not in sources:
-            raise SettingsError(setting.name, f"it must be given, {described(setting.type)}")
+    found = _Found(kind, prefix, file, environment or {}, flags or {})
+    if found.faults:
+        raise found.faults[0]
     try:
-        return Settings(msgspec.convert(tree, kind, strict=False), sources)
+        return Settings(msgspec.convert(found.tree(), kind, strict=False), found.sources)
     except msgspec.ValidationError as error:
         raise SettingsError(file[0] if file else prefix, str(error)) from error
+
+
+def shown_with_faults(
+    kind: type[msgspec.Struct],
+    prefix: str,
+    *,
+    file: tuple[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> tuple[str, list[SettingsError]]:
+    """What `Settings.shown` gives, of all settings that are right, and what is wrong with the others; as `resolve`."""
+    found = _Found(kind, prefix, file, environment or {}, flags or {})
+    return _shown(kind, found.value, lambda name: found.sources.get(name, DEFAULT)), found.faults
+
+
+class _Found:
+    """What the sources say, and what is wrong with it, in the order in which the sources count."""
+
+    def __init__(
+        self,
+        kind: type[msgspec.Struct],
+        prefix: str,
+        file: tuple[str, str] | None,
+        environment: Mapping[str, str],
+        flags: Mapping[str, str],
+    ) -> None:
+        self.sources: dict[str, str] = {}
+        self.faults: list[SettingsError] = []
+        self._known = {setting.name: setting for setting in leaves(kind)}
+        self._values: dict[str, Any] = {}
+        self._refused: dict[str, None] = {}
+        if file is not None:
+            self._take_file(*file)
+        by_variable = {setting.variable(prefix): setting for setting in self._known.values()}
+        for variable, text in environment.items():
+            if variable in by_variable:
+                self._take(by_variable[variable], _from_text(by_variable[variable], text), f"${variable}")
+            elif variable.startswith(prefix):
+                reason = f"this is not a setting{_nearest(variable, by_variable)}"
+                self.faults.append(SettingsError(f"${variable}", reason))
+        for name, text in flags.items():
+            self._take(self._known[name], _from_text(self._known[name], text), self._known[name].flag)
+        for setting in self._known.values():
+            is_missing = setting.default is msgspec.NODEFAULT and setting.name not in self._values
+            if is_missing and setting.name not in self._refused:
+                self.faults.append(SettingsError(setting.name, f"it must be given, {described(setting.type)}"))
+
+    def value(self, setting: Setting) -> Any:
+        """What is in force of a setting; `msgspec.NODEFAULT` when it has to be given and is not."""
+        return self._values.get(setting.name, setting.default)
+
+    def tree(self) -> dict[str, Any]:
+        """All that is given, in the form of the Struct."""
+        tree: dict[str, Any] = {}
+        for name, value in self._values.items():
+            _put(tree, self._known[name], value)
+        return tree
+
+    def _take_file(self, path: str, text: str) -> None:
+        try:
+            parsed = _parsed(path, text)
+        except SettingsError as fault:
+            self.faults.append(fault)
+            return
+        for name, value in _flatten(parsed, self._known, path, self.faults):
+            self._take(self._known[name], value, f"{path}: {name}")
+
+    def _take(self, setting: Setting, value: Any, source: str) -> None:
+        try:
+            self._values[setting.name] = _checked(setting, value, source)
+        except SettingsError as fault:
+            self._refused[setting.name] = None
+            self.faults.append(fault)
+        else:
+            self.sources[setting.name] = source
+
+
+def _shown(kind: type[msgspec.Struct], value_for: Callable[[Setting], Any], source_of: Callable[[str], str]) -> str:
+    lines: list[str] = []
+    table: tuple[str, ...] = ()
+    for setting in sorted(leaves(kind), key=lambda setting: len(setting.path)):
+        if setting.path[:-1] != table:
+            table = setting.path[:-1]
+            lines.append(f"\n[{'.'.join(table)}]")
+        value = value_for(setting)
+        if value is msgspec.NODEFAULT:
+            lines.append(f"# {setting.path[-1]} must be given")
+            continue
+        shown = '"(hidden)"' if setting.secret and value else toml_value(value)
+        lines.append(f"{setting.path[-1]} = {shown}  # {source_of(setting.name)}")
+    return "\n".join(lines) + "\n"
 
 
 def changed(old: T, new: T) -> tuple[list[str], list[str]]:
@@ -244,22 +307,27 @@ def _parsed(path: str, text: str) -> dict[str, Any]:
 
 
 def _flatten(
-    tree: Mapping[str, Any], known: Mapping[str, Setting], path: str, above: tuple[str, ...] = ()
+    tree: Mapping[str, Any],
+    known: Mapping[str, Setting],
+    path: str,
+    faults: list[SettingsError],
+    above: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Any]]:
-    """Names and values of a parsed file."""
+    """Names and values of a parsed file; what is no setting is added to the faults."""
     tables = {".".join(s.path[:n]) for s in known.values() for n in range(1, len(s.path))}
     for key, value in tree.items():
         name = ".".join((*above, key))
         if name in known:
             yield name, value
         elif name in tables:
-            if not isinstance(value, Mapping):
-                raise SettingsError(
-                    f"{path}: {name}", f"{toml_value(value)} is not right: it must be a table, [{name}]"
-                )
-            yield from _flatten(value, known, path, (*above, key))
+            if isinstance(value, Mapping):
+                yield from _flatten(value, known, path, faults, (*above, key))
+            else:
+                reason = f"{toml_value(value)} is not right: it must be a table, [{name}]"
+                faults.append(SettingsError(f"{path}: {name}", reason))
         else:
-            raise SettingsError(f"{path}: {name}", f"this is not a setting{_nearest(name, [*known, *tables])}")
+            reason = f"this is not a setting{_nearest(name, [*known, *tables])}"
+            faults.append(SettingsError(f"{path}: {name}", reason))
 
 
 def _nearest(name: str, names: Any) -> str:
@@ -321,6 +389,7 @@ __all__ = [
     "reloaded",
     "resolve",
     "secret",
+    "shown_with_faults",
     "toml_value",
     "value_of",
 ]

@@ -116,6 +116,31 @@ def test_a_check_needs_no_root_and_touches_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentences"),
+    [
+        (
+            ("--logs-kept", "many", "--probe-s", "soon"),
+            [
+                '--logs-kept: "many" is not right: it must be a whole number',
+                '--probe-s: "soon" is not right: it must be a number',
+            ],
+        ),
+        (("--join-token", "nonsense"), ["--join-token: this is no join token"]),
+        (("--config", "/nonexistent"), ["/nonexistent: cannot read it: no such file or directory"]),
+    ],
+)
+def test_wrong_settings_are_told_beside_those_that_are_right(
+    flags: tuple[str, ...], sentences: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["m1:2377", "--print-config", *flags]) == 2
+    shown, told = capsys.readouterr()
+    assert ('managers = ["m1:2377"]  # --managers\n' in shown) is ("--config" not in flags)
+    lines = told.splitlines()
+    assert len(lines) == len(sentences)
+    assert all(line.startswith(f"beeyard join: {words}") for line, words in zip(lines, sentences, strict=True))
+
+
 @pytest.mark.parametrize("flags", [("m1:2377", "--join-token", TOKEN), ("--purge",)])
 def test_without_root_nothing_is_tried(
     flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from beeyard.runtime.settings import (
     reloaded,
     resolve,
     secret,
+    shown_with_faults,
 )
 
 FILE = "/etc/beeyard/x.toml"
@@ -112,3 +113,27 @@ def test_a_reload_takes_what_may_change_and_names_the_rest() -> None:
 def test_each_setting_has_one_name_in_each_place() -> None:
     setting = next(s for s in leaves(Config) if s.name == "hooks.timeout_s")
     assert (setting.flag, setting.variable("B_")) == ("--hooks-timeout-s", "B_HOOKS_TIMEOUT_S")
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True):
+    token: Annotated[str, secret()]
+    size: int = 3
+    hooks: Hooks = Hooks()
+
+
+def test_what_is_right_is_shown_beside_all_that_is_wrong() -> None:
+    text = 'size = "big"\nhoks = 1\n[hooks]\ntimeout_s = 7'
+    shown, faults = shown_with_faults(Strict, "B_", file=(FILE, text), environment={"B_X": "1"}, flags={})
+    assert shown == (
+        "# token must be given\nsize = 3  # default\n\n"
+        f"[hooks]\ntimeout_s = 7  # {FILE}: hooks.timeout_s\nallow = []  # default\n"
+    )
+    assert [str(fault) for fault in faults] == [
+        f'{FILE}: size: "big" is not right: it must be a whole number',
+        f"{FILE}: hoks: this is not a setting; did you mean hooks?",
+        "$B_X: this is not a setting",
+        "token: it must be given, a text",
+    ]
+    shown, faults = shown_with_faults(Strict, "B_", file=(FILE, "size ="), flags={"token": "s"})
+    assert 'token = "(hidden)"  # --token\n' in shown
+    assert [fault.source for fault in faults] == [FILE]
