@@ -13,7 +13,6 @@ added, under the addresses already granted.)
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 
 import msgspec
@@ -125,36 +124,12 @@ def segments(networks: Iterable[Network]) -> dict[str, str]:
     return {n.id: segment_of(n) for n in networks if n.ipam}
 
 
-def gateway_warning(network: Network, networks: Iterable[Network]) -> str:
-    """What a user should know of gateways that lie in the range of another pool on the same LAN; "" when none does.
-
-    It works: the address book gives nobody the gateway of any pool of a segment. More often than not it is a slip.
-    """
-    mine = segment_of(network)
-    others = [n for n in networks if n.ipam and n.id != network.id]
-    found = []
-    for other in sorted(others, key=lambda other: other.name):
-        if segment_of(other) != mine:
-            continue
-        for one, two in ((network, other), (other, network)):
-            ranges = [ipaddress.ip_network(config.ip_range or config.subnet) for config in two.ipam]
-            known = {config.gateway for config in two.ipam}
-            found += [
-                f"gateway {config.gateway} of {one.name} lies in the range of {two.name}, which will not hand it out"
-                for config in one.ipam
-                if config.gateway not in ("", *known)
-                and any(ipaddress.ip_address(config.gateway) in span for span in ranges)
-            ]
-    return "; ".join(found)
-
-
 __all__ = [
     "DEFAULT_SEGMENT",
     "IPAM_DEFAULT",
     "IPAM_NULL",
     "ResolvedPool",
     "config_networks",
-    "gateway_warning",
     "ipam_driver_of",
     "own_pool",
     "pools_of",

@@ -6,7 +6,8 @@ from starlette.routing import Route
 
 from beeyard.core.errors import Forbidden, InvalidSpec, NotFound, Unsupported
 from beeyard.core.model import HOST_NETWORK_ID, Network
-from beeyard.core.pools import ResolvedPool, gateway_warning, own_pool, pools_of
+from beeyard.core.network_warnings import network_warnings
+from beeyard.core.pools import ResolvedPool, own_pool, pools_of
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.docker_network import (
@@ -69,8 +70,8 @@ def _is_dangling(context: Context, network: Network) -> bool:
 async def network_create(context: Context, call: Call) -> Reply:
     network = read_network(call.json(), context.host.new_id())
     created = await context.status.create_network(network)
-    warning = gateway_warning(created, context.store.networks.values())
-    return Reply({"Id": created.id, "Warning": warning}, 201)
+    warnings = network_warnings(created, context.store.networks.values())
+    return Reply({"Id": created.id, "Warning": "; ".join(warnings)}, 201)
 
 
 async def network_inspect(context: Context, call: Call) -> Reply:
@@ -99,8 +100,8 @@ async def network_update(context: Context, call: Call) -> Reply:
     network = find_network(context.store, call.path("id"))
     version = call.version("network")
     changed, warning = await update_network(context.store, network.id, version, read_network_change(call.json()))
-    gateways = gateway_warning(changed, context.store.networks.values())
-    return Reply({"Warning": "; ".join(filter(None, (warning, gateways)))})
+    warnings = network_warnings(changed, context.store.networks.values())
+    return Reply({"Warning": "; ".join(filter(None, (warning, *warnings)))})
 
 
 async def network_release(context: Context, call: Call) -> Reply:

@@ -75,8 +75,8 @@ def elsewhere(docker: Docker, service: str, node_id: str) -> list[dict[str, Any]
 def test_slots_keep_addresses_over_nodes_and_pools_change_in_use(docker: Docker, cluster: YardCluster) -> None:
     """Drained, a slot's task runs elsewhere with its address and MAC address; its pool is removed and shrunk meanwhile."""
     for name in ("pool-a", "pool-b"):
-        docker("network", "create", "--config-only", "--subnet", "10.84.0.0/24", "--ip-range", "10.84.0.64/26",
-               "-o", "parent=eth0", "--label", "beeyard.config=pools", name)  # fmt: skip
+        docker("network", "create", "--config-only", "--subnet", "10.84.0.0/24", "--gateway", "10.84.0.1",
+               "--ip-range", "10.84.0.64/26", "-o", "parent=eth0", "--label", "beeyard.config=pools", name)  # fmt: skip
     docker(*MACVLAN, "--config-from", "pools", "slots")
     labels = ("beeyard.addresses=10.84.0.10-10.84.0.11", "beeyard.on-isolation=fence", "beeyard.mac=per-slot")
     docker("service", "create", *WATCHED, "--name", "db", "--replicas", "2", "--network", "slots",
@@ -100,7 +100,8 @@ def test_slots_keep_addresses_over_nodes_and_pools_change_in_use(docker: Docker,
     assert places() == before
     docker("node", "update", "--availability", "active", node_id)
     version = docker.inspect("network", "pool-b")[0]["Version"]["Index"]
-    ipam = {"IPAM": {"Config": [{"Subnet": "10.84.0.0/24", "IPRange": "10.84.0.128/26"}]}}
+    config = {"Subnet": "10.84.0.0/24", "IPRange": "10.84.0.128/26", "Gateway": "10.84.0.1"}
+    ipam = {"IPAM": {"Config": [config]}}
     assert cluster.call("POST", f"/networks/pool-b/update?version={version}", ipam) == {"Warning": ""}
     docker("service", "create", *WATCHED, "--name", "new", "--network", "slots", "host", "sleep", "1d")
     assert addresses_of(docker.running("new")[0]) == ["10.84.0.128"]

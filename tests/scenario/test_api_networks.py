@@ -139,6 +139,11 @@ async def test_a_gateway_that_is_a_tasks_address_is_refused_and_one_in_another_r
         reply = await api.call("POST", "/networks/create", other)
         assert reply.status == 201
         assert "gateway 10.77.0.70 of lan-r2 lies in the range of lan-r1" in reply.json["Warning"]
+        wide = {"IPAM": {"Config": [{"Subnet": "10.77.0.0/23", "IPRange": "10.77.1.0/26"}]}}
+        told = await change(api, "lan-r2", wide)
+        assert told[0] == 200
+        assert told[1].startswith("no gateway is given for 10.77.0.0/23 of lan-r2: its tasks have no default route; ")
+        assert "subnet 10.77.0.0/23 of lan-r2 overlaps 10.77.0.0/24 of lan-r1" in told[1]
 
 
 async def test_a_network_in_use_is_not_removed() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-import pytest
 
 from beeyard.core.model import HOST_NETWORK_ID, Network
 from beeyard.core.pools import (
-    gateway_warning,
     own_pool,
     pools_of,
     segments,
@@ -61,32 +57,6 @@ def test_users_of_a_config_network_are_those_that_name_it_or_its_label() -> None
 def test_segments_are_one_unless_a_label_says_otherwise() -> None:
     site_b = a_config_network("c3", "b", segment="site-b")
     assert segments([R1, site_b, a_network_from("racks")]) == {"c1": "default", "c3": "site-b"}
-
-
-def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
-    return a_network(ipam=[an_ipam(subnet, **more)])
-
-
-@pytest.mark.parametrize(
-    ("network", "warning"),
-    [
-        (an(gateway="10.77.0.1"), ""),
-        (
-            an(gateway="10.77.0.70"),
-            "gateway 10.77.0.70 of lan lies in the range of lan-r1, which will not hand it out; "
-            "gateway 10.77.0.1 of lan-r1 lies in the range of lan, which will not hand it out",
-        ),
-        (
-            a_network(ipam=[an_ipam(gateway="10.77.0.70", ip_range="10.77.0.8/29")]),
-            "gateway 10.77.0.70 of lan lies in the range of lan-r1, which will not hand it out",
-        ),
-        (a_network(ipam=[an_ipam(gateway="10.77.0.70")], labels={"beeyard.segment": "elsewhere"}), ""),
-        (a_network_from("racks"), ""),
-    ],
-)
-def test_gateway_in_the_range_of_another_pool_is_told(network: Network, warning: str) -> None:
-    r1 = a_config_network("c1", "lan-r1", ipam=[an_ipam(ip_range="10.77.0.64/26", gateway="10.77.0.1")])
-    assert gateway_warning(network, [network, r1]) == warning
 
 
 def test_a_config_only_network_is_a_pool_by_itself() -> None:
