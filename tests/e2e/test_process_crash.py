@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 import trio
 
 from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.controller import ProcessController
-from beeyard.agent.executors.process.zygote import SHIM
+from beeyard.agent.executors.process.script import MAGIC, encode
 from beeyard.agent.executors.process.zygote_client import LineStream
 from beeyard.core.errors import ExecutorError
+from beeyard.runtime.host import Controller
 from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
@@ -24,6 +26,16 @@ async def machine():
     async with a_process_machine() as made:
         yield made
         assert await made.leftovers() == []
+
+
+async def ordered(controller: Controller) -> LineStream:
+    """A connection to a shim that has its order, and has not heard yet that its task is kept."""
+    assert isinstance(controller, ProcessController)
+    controller._zygote.make_directories()
+    script = await controller._script()
+    lines = await controller._zygote.open_shim(controller.task_id)
+    await lines.stream.send_all(script)
+    return lines
 
 
 async def test_killed_zygote_is_replaced(machine: ProcessMachine) -> None:
@@ -60,11 +72,9 @@ async def test_zygote_killed_under_many_prepares(machine: ProcessMachine) -> Non
 async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
     """An agent that dies in the middle of prepare leaves nothing: the shim that it asked for undoes itself."""
     controller = await machine.executor.create(a_task(machine))
-    assert isinstance(controller, ProcessController)
     await machine.executor.recover()  # the zygote is up, so that the pauses below fall into the shim's work
     for n in range(20):
-        lines = await controller._zygote.open(SHIM)
-        await lines.send(**controller._order.to_json())
+        lines = await ordered(controller)
         await trio.sleep(n * 0.0005)
         lines.stream.socket.close()
         await machine.until_zygote_is_childless()
@@ -113,34 +123,62 @@ async def test_a_malformed_request_is_answered_and_ends_nothing(machine: Process
 async def test_a_shim_that_hears_nonsense_instead_of_keep_undoes_itself(machine: ProcessMachine, said: bytes) -> None:
     """It is not kept, so nobody knows of it."""
     controller = await machine.executor.create(a_task(machine))
-    assert isinstance(controller, ProcessController)
-    async with await controller._zygote.open(SHIM) as lines:
-        await lines.send(**controller._order.to_json())
+    async with await ordered(controller) as lines:
         assert await lines.receive() is not None
         await lines.stream.send_all(said)
         answer = await lines.receive()
         assert answer is not None
-        assert str(answer["error"]).startswith("Traceback")
+        assert str(answer["error"]).startswith("malformed request")
     await machine.until_zygote_is_childless()
     assert await machine.leftovers_now() == []
 
 
-async def test_a_defect_in_preparing_leaves_nothing(machine: ProcessMachine) -> None:
-    """An error that nobody thought of, here of a lease that is no number, is told, and what was made is undone."""
+async def test_a_lease_that_is_no_number_is_refused(machine: ProcessMachine) -> None:
+    """It is told before anything is made."""
     controller = await machine.executor.create(a_task(machine, lease_s=float("nan")))
-    with pytest.raises(ExecutorError, match="ValueError"):
+    with pytest.raises(ExecutorError, match="a lease of nan s is none"):
         await controller.prepare()
+    assert await machine.leftovers_now() == []
+
+
+@pytest.mark.parametrize("at", ["task.msgpack", "work"])
+async def test_a_step_that_fails_leaves_nothing(machine: ProcessMachine, at: str) -> None:
+    """Whichever it is, here for a name that is too long, it is named, and what was made before it is undone."""
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    controller._zygote.make_directories()
+    script = await controller._script()
+    body = script[16:].replace(f"/{at}\0".encode(), f"/{at}{'x' * 300}\0".encode(), 1)
+    grown = len(body) + 16 - len(script)
+    sizes = [int.from_bytes(script[i : i + 4], sys.byteorder) for i in (8, 12)]
+    header = script[:8] + (sizes[0] + grown).to_bytes(4, sys.byteorder) + sizes[1].to_bytes(4, sys.byteorder)
+    async with await controller._zygote.open_shim(controller.task_id) as lines:
+        await lines.stream.send_all(header + body)
+        answer = await lines.receive()
+    assert answer is not None
+    assert str(answer["error"]).endswith(f"{at}{'x' * 300}: File name too long")
     await machine.until_zygote_is_childless()
     assert await machine.leftovers_now() == []
+
+
+@pytest.mark.parametrize("sent", [b"x" * 16, MAGIC + b"\xff" * 8, encode([("begin",)])])
+async def test_an_order_that_is_none_is_refused_by_the_shim(machine: ProcessMachine, sent: bytes) -> None:
+    """It says so, and does nothing."""
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    async with await controller._zygote.open_shim(controller.task_id) as lines:
+        await lines.stream.send_all(sent)
+        answer = await lines.receive()
+        assert answer is not None
+        assert str(answer["error"]).startswith(("malformed order", "the task's description is too long"))
+    await machine.until_zygote_is_childless()
 
 
 async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:
     """What a shim had made when it was killed is found by the next agent, and removed: it never ran anything."""
     task = a_task(machine)
     controller = await machine.executor.create(task)
-    assert isinstance(controller, ProcessController)
-    async with await controller._zygote.open(SHIM) as lines:
-        await lines.send(**controller._order.to_json())
+    async with await ordered(controller) as lines:
         assert await lines.receive() is not None
         await machine.kill_shim(task.id)
     assert os.path.isdir(machine.executor.places.shim_dir(task.id))
@@ -153,10 +191,8 @@ async def test_shim_killed_before_it_is_kept(machine: ProcessMachine) -> None:
 async def test_hanging_half_made_shim_is_killed(machine: ProcessMachine) -> None:
     """A shim that does not listen yet is nobody's, whatever state it is in."""
     controller = await machine.executor.create(a_task(machine))
-    assert isinstance(controller, ProcessController)
     await machine.executor.recover()
-    lines = await controller._zygote.open(SHIM)
-    await lines.send(**controller._order.to_json())
+    lines = await ordered(controller)
     while not machine.processes():
         await trio.lowlevel.checkpoint()
     (pid,) = machine.processes()
@@ -188,7 +224,8 @@ async def test_files_of_a_lost_task_are_swept(machine: ProcessMachine) -> None:
     places = machine.executor.places
     os.makedirs(f"{places.shim_dir('x' * 25)}")
     os.makedirs(f"{places.task_dir('y' * 25)}/work/deep")
-    await trio.to_thread.run_sync(places.cgroup("z" * 25).create, machine.no_limits)
+    for path in places.cgroup("z" * 25).paths:
+        os.makedirs(path)
     assert len(await machine.leftovers_now()) == 3
     assert await machine.executor.recover() == []
     assert await machine.leftovers() == []

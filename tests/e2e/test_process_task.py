@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 
 import pytest
 import trio
 
+from beeyard.agent.executors.process.controller import ProcessController
+from beeyard.agent.executors.process.launch import User
+from beeyard.agent.executors.process.task_script import script_of
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, Limits
 from tests.support.executor_machine import RUNS, a_task, started
@@ -64,15 +66,19 @@ async def test_root_task_cannot_reach_the_host(machine: ProcessMachine) -> None:
     assert output.endswith("0\n")
 
 
-async def test_a_task_that_would_keep_an_id_of_root_does_not_run() -> None:
+@pytest.mark.parametrize("user", [User(2**32 - 1, 1000), User(1000, 2**32 - 1)])
+async def test_a_task_that_would_keep_an_id_of_root_does_not_run(machine: ProcessMachine, user: User) -> None:
     """Whoever gets past the check of the spec is stopped where ids are set: 2³²−1 leaves them as they are."""
-    for user in ("2**32 - 1, 1000", "1000, 2**32 - 1"):
-        script = f"from beeyard.agent.executors.process.launch import *; become(User({user})); print('ran')"
-        done = await trio.run_process(
-            [sys.executable, "-c", script], check=False, capture_stdout=True, capture_stderr=True
-        )
-        assert done.stdout == b""
-        assert b"LaunchError: could not become user" in done.stderr
+    controller = await machine.executor.create(a_task(machine, command=("echo", "ran")))
+    assert isinstance(controller, ProcessController)
+    controller._zygote.make_directories()
+    answer = await controller._prepare(script_of(controller._order, user))
+    assert answer is not None
+    controller._learn(answer)
+    with pytest.raises(ExecutorError, match=f"could not become user {user.uid} with group {user.gid}"):
+        await controller.start()
+    await controller.remove()
+    assert machine.log() == ""
 
 
 async def test_task_sees_itself_alone(machine: ProcessMachine) -> None:

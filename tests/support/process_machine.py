@@ -33,8 +33,6 @@ SETTLE_S = 30.0
 class ProcessMachine:
     """A `Machine` with the real executor."""
 
-    no_limits = cgroups.Limits()
-
     def __init__(self, directory: str, keep: Keep = KEEP) -> None:
         self.directory = directory
         self._keep = keep

@@ -23,7 +23,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     """A longer file is split where the idea splits."""
     long = [
         f"{path.relative_to(ROOT)}: {n_lines} lines"
-        for path in tracked(".py", ".pyx", ".pxd")
+        for path in tracked(".py", ".pyx", ".pxd", ".c", ".h")
         if (n_lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
     ]
     assert long == []
@@ -46,7 +46,7 @@ def test_nothing_is_left_for_later_in_the_code() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in tracked(".py", ".pyx", ".pxd", ".toml")
+        for path in tracked(".py", ".pyx", ".pxd", ".c", ".h", ".toml")
         if path != Path(__file__)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if marks.search(line)

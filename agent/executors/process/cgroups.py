@@ -10,7 +10,8 @@ whatever is found in it belongs to this agent.
 On v2 a cgroup with controllers for its children holds no processes, and shims must not live in the agent's cgroup,
 which a service manager may kill: they go to `PARENT/_shims`.
 
-Only the standard library is used here: shims import this file. Errors are `OSError`s that name the file.
+What makes a cgroup is said as steps for a shim; looking at one and ending it is done here. Only the standard library is used:
+the zygote imports this file. Errors are `OSError`s that name the file.
 Source: Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of the kernel.
 """
 
@@ -21,8 +22,10 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from beeyard.agent.executors.process.script import Step, step, write
 
 CONTROLLERS = ("cpu", "memory", "pids")
 SHIMS = "_shims"
@@ -145,71 +148,54 @@ class TaskCgroup:
     def _version(self, controller: str) -> int:
         return next((h.version for h in self.hierarchies if controller in h.controllers), 0)
 
-    def create(self, limits: Limits) -> None:
-        """Make it and set its limits. Idempotent: yes.
+    def make(self, limits: Limits) -> Iterator[Step]:
+        """What a shim does to make it and set its limits; what is there already is fine.
 
         Raises:
-            OSError: a limit is asked for whose controller this host does not have, or the kernel refuses one.
+            OSError: a limit is asked for whose controller this host does not have.
         """
         for controller, value in zip(CONTROLLERS, limits, strict=True):
             if value and not self._version(controller):
                 raise OSError(errno.ENOSYS, f"a {controller} limit needs the cgroup controller {controller}")
         for hierarchy in self.hierarchies:
-            path = self._path(hierarchy)
+            yield step("mkdirs", self._path(hierarchy))
             if hierarchy.version == 2:
-                _enable(hierarchy, self.parent)
-            _make(path)
+                yield from _enable(hierarchy, self.parent)
         if limits.cpu_nano:
-            self._limit_cpu(limits.cpu_nano)
+            yield from self._limit_cpu(limits.cpu_nano)
         if limits.memory_bytes:
-            self._limit_memory(limits.memory_bytes)
+            yield from self._limit_memory(limits.memory_bytes)
         if limits.pids:
-            _write(self.file("pids", "pids.max"), str(limits.pids) if limits.pids <= PIDS_MAX else "max")
+            yield write(self.file("pids", "pids.max"), str(limits.pids) if limits.pids <= PIDS_MAX else "max")
 
-    def _limit_cpu(self, cpu_nano: int) -> None:
+    def _limit_cpu(self, cpu_nano: int) -> Iterator[Step]:
         quota_us = max(CPU_QUOTA_US_MIN, cpu_nano * CPU_PERIOD_US // 10**9)
         unlimited = quota_us > CPU_QUOTA_US_MAX
         if self._version("cpu") == 2:
-            _write(self.file("cpu", "cpu.max"), f"{'max' if unlimited else quota_us} {CPU_PERIOD_US}")
+            yield write(self.file("cpu", "cpu.max"), f"{'max' if unlimited else quota_us} {CPU_PERIOD_US}")
         else:
-            _write(self.file("cpu", "cpu.cfs_period_us"), str(CPU_PERIOD_US))
-            _write(self.file("cpu", "cpu.cfs_quota_us"), "-1" if unlimited else str(quota_us))
+            yield write(self.file("cpu", "cpu.cfs_period_us"), str(CPU_PERIOD_US))
+            yield write(self.file("cpu", "cpu.cfs_quota_us"), "-1" if unlimited else str(quota_us))
 
-    def _limit_memory(self, memory_bytes: int) -> None:
+    def _limit_memory(self, memory_bytes: int) -> Iterator[Step]:
         """Bound memory, and swap with it: a task at its limit is killed, it does not slow the host by swapping."""
         memory_bytes = min(memory_bytes, MEMORY_BYTES_MAX)
         if self._version("memory") == 2:
-            _write(self.file("memory", "memory.max"), str(memory_bytes))
+            yield write(self.file("memory", "memory.max"), str(memory_bytes))
             swap, value = self.file("memory", "memory.swap.max"), "0"
         else:
-            _write(self.file("memory", "memory.limit_in_bytes"), str(memory_bytes))
+            yield write(self.file("memory", "memory.limit_in_bytes"), str(memory_bytes))
             swap, value = self.file("memory", "memory.memsw.limit_in_bytes"), str(memory_bytes)
-        if os.path.exists(swap):  # a kernel may be built or booted without swap accounting
-            _write(swap, value)
+        yield write(swap, value, if_there=True)  # a kernel may be built or booted without swap accounting
 
-    def open_joins(self) -> list[int]:
-        """File descriptors: a process that writes "0" to each of them enters the cgroup.
+    def join(self) -> Iterator[Step]:
+        """What a process does to enter it.
 
         On v1 the per-thread file is taken: it needs no lock over all forks of the machine.
         """
-        fds: list[int] = []
-        try:
-            for hierarchy in self.hierarchies:
-                name = "tasks" if hierarchy.version == 1 else "cgroup.procs"
-                fds.append(os.open(f"{self._path(hierarchy)}/{name}", os.O_WRONLY | os.O_CLOEXEC))
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
-        return fds
-
-    def join(self) -> None:
-        """Move the calling process in."""
-        for fd in self.open_joins():
-            try:
-                os.write(fd, b"0")
-            finally:
-                os.close(fd)
+        for hierarchy in self.hierarchies:
+            name = "tasks" if hierarchy.version == 1 else "cgroup.procs"
+            yield write(f"{self._path(hierarchy)}/{name}", "0", naming_value=False)
 
     def pids(self) -> list[int]:
         """Processes in it, by their numbers here."""
@@ -221,14 +207,9 @@ class TaskCgroup:
                 continue
         return sorted(found)
 
-    def oom_kills(self) -> int:
-        """How often the kernel killed something in it because its memory limit was reached."""
-        name = "memory.events" if self._version("memory") == 2 else "memory.oom_control"
-        try:
-            lines = _read(self.file("memory", name)).splitlines()
-        except OSError:
-            return 0
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    def oom_file(self) -> str:
+        """The file whose line `oom_kill N` counts what the kernel killed in it because its memory limit was reached."""
+        return self.file("memory", "memory.events" if self._version("memory") == 2 else "memory.oom_control")
 
     def kill(self) -> None:
         """Send SIGKILL to all in it, those included that are just being forked. Does not wait for their end."""
@@ -271,28 +252,12 @@ class TaskCgroup:
                 time.sleep(0.001)
 
 
-def _make(path: str) -> None:
-    """Make a directory and those above it, also while another agent on this host drops those that it left empty."""
-    for _ in range(10):
-        try:
-            os.makedirs(path, mode=0o755, exist_ok=True)
-            return
-        except FileNotFoundError:
-            continue
-    os.makedirs(path, mode=0o755, exist_ok=True)
-
-
-def _enable(hierarchy: Hierarchy, parent: str) -> None:
+def _enable(hierarchy: Hierarchy, parent: str) -> Iterator[Step]:
     """On v2, let the children of each level down to `parent` have our controllers."""
     path = hierarchy.path
-    wanted = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     for part in ["", *parent.split("/")]:
         path = f"{path}/{part}" if part else path
-        _make(path)
-        control = f"{path}/cgroup.subtree_control"
-        enabled = _read(control).split() if os.path.exists(control) else []
-        if not all(controller in enabled for controller in hierarchy.controllers):
-            _write(control, wanted)
+        yield step("enable", path, *hierarchy.controllers)
 
 
 def children(hierarchies: tuple[Hierarchy, ...], parent: str) -> list[str]:

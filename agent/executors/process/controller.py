@@ -17,8 +17,9 @@ from typing import Any
 
 import trio
 
-from beeyard.agent.executors.process.order import Order
-from beeyard.agent.executors.process.zygote import SHIM
+from beeyard.agent.executors.process.launch import LaunchError, find_user
+from beeyard.agent.executors.process.order import Order, reason_of
+from beeyard.agent.executors.process.task_script import script_of
 from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import ExitStatus
@@ -196,8 +197,10 @@ class ProcessController:
         async with self._lock:
             if self._phase != "new" or await self.adopt():
                 return
+            self._zygote.make_directories()
+            script = await self._script()
             for _ in range(3):  # again when the zygote was killed before it could fork, or there were remains
-                answer = await self._prepare()
+                answer = await self._prepare(script)
                 if answer is None:
                     continue
                 if "stale" in answer:
@@ -209,11 +212,25 @@ class ProcessController:
                 return
             raise ExecutorError("prepare", "its shim ended without a word")
 
-    async def _prepare(self) -> dict[str, Any] | None:
-        """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
-        lines = await self._zygote.open(SHIM)
+    async def _script(self) -> bytes:
+        """What the shim is to do, for this host as it is now."""
         try:
-            await lines.send(**self._order.to_json())
+            # Only the default user is known without asking what may be a server somewhere else.
+            if self._order.user:
+                user = await trio.to_thread.run_sync(find_user, self._order.user, abandon_on_cancel=True)
+            else:
+                user = find_user("")
+            return script_of(self._order, user)
+        except LaunchError as error:
+            raise ExecutorError("prepare", str(error)) from None
+        except OSError as error:
+            raise ExecutorError("prepare", reason_of(error)) from error
+
+    async def _prepare(self, script: bytes) -> dict[str, Any] | None:
+        """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
+        lines = await self._zygote.open_shim(self.task_id)
+        try:
+            await lines.stream.send_all(script)
             answer = await lines.receive()
             if answer is not None and "phase" in answer:
                 with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer

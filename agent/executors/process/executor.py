@@ -1,6 +1,7 @@
 """Executor `process`: image `host`, a command of this host under an unprivileged user in namespaces of its own.
 
-See `view` for what a task sees, `launch` for what it may do, `shim` for who holds it, and `zygote` for who forks.
+See `view` for what a task sees, `launch` for what it may do, `task_script` for what is done in which order, `native/main.c`
+for who does it and holds the task, and `zygote` for who starts that.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class ProcessExecutor:
         return Order(
             task_id=task.id,
             places=self.places,
-            task_hex=msgspec.msgpack.encode(task).hex(),
+            task=msgspec.msgpack.encode(task),
             argv=(*spec.command, *spec.args),
             env=env,
             unset=unset,

@@ -1,23 +1,13 @@
-"""From a fork to the task's own program: everything that happens in the child before exec.
-
-The order matters: enter the cgroup while still allowed to, give up what could be kept by a forgotten descriptor, signal
-handler or group, and only as the task's user look at the working directory and the program, so that the task's own
-permissions decide.
-"""
+"""Who a task runs as, what it may do, and which program it is: what the child of a shim is told (`native/launch.c`)."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import grp
 import os
 import pwd
-import signal
 from typing import NamedTuple
-
-from beeyard.agent.executors.process import kernel
-from beeyard.agent.executors.process.order import write_file
 
 DEFAULT_USER = "beeyard-task"
 NOBODY = 65534
@@ -46,10 +36,6 @@ ROOT_CAPABILITIES = frozenset(
         31,  # SETFCAP
     }
 )
-
-
-# What zygote and shims ignore; all other signals have their defaults or a handler there.
-IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class User(NamedTuple):
@@ -111,7 +97,7 @@ def _default_user() -> User:
 
 @functools.lru_cache(maxsize=1)
 def _default_user_in(passwd_changed_ns: int) -> User:
-    """Looked up once for each state of the file, by the zygote: reading it costs a shim as much as a namespace does."""
+    """Looked up once for each state of the file, which most tasks ask for."""
     try:
         entry = pwd.getpwnam(DEFAULT_USER)
         return User(entry.pw_uid, entry.pw_gid)
@@ -119,88 +105,19 @@ def _default_user_in(passwd_changed_ns: int) -> User:
         return User(NOBODY, NOBODY)
 
 
-def become(user: User) -> None:
-    """Give up every privilege that the user does not have, for good.
-
-    Raises:
-        LaunchError: the kernel said yes and did something else; nothing may run like that.
-    """
-    root = user.uid == 0
-    kernel.bound_capabilities(ROOT_CAPABILITIES if root else frozenset())
-    os.setgroups(user.groups)
-    os.setresgid(user.gid, user.gid, user.gid)
-    os.setresuid(user.uid, user.uid, user.uid)
-    # Real, effective and saved: one of them left as it was is a way back.
-    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
-        raise LaunchError(f"could not become user {user.uid} with group {user.gid}")
-    kernel.set_capabilities(sum(1 << capability for capability in ROOT_CAPABILITIES) if root else 0)
-    kernel.set_no_new_privileges()
-
-
-def enter(joins: list[int], output: int) -> None:
-    """Session, cgroup, standard streams and defaults of a process that starts afresh."""
-    os.setsid()
-    for fd in joins:
-        os.write(fd, b"0")
-    with contextlib.suppress(OSError):  # the shim's own is low
-        write_file("/proc/self/oom_score_adj", b"0")
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.umask(0o022)
-    for number in IGNORED:  # exec itself resets those that have a handler
-        signal.signal(number, signal.SIG_DFL)
-
-
-def close_all_but(kept: int) -> None:
-    """Close every descriptor above the standard streams but one, which is closed by exec."""
-    os.set_inheritable(kept, False)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
-
-
-def execute(argv: tuple[str, ...], env: dict[str, str], directory: str) -> None:
-    """Become the program. Returns only by raising.
-
-    Raises:
-        LaunchError: names the program, or the directory, and says why.
-    """
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        raise LaunchError(f"cannot enter working directory {directory}: {error.strerror}") from None
-    program = argv[0]
-    if "/" in program:
-        candidates = [program]
-    else:
-        candidates = [f"{part or '.'}/{program}" for part in env.get("PATH", DEFAULT_PATH).split(":")]
-    number = errno.ENOENT
-    for candidate in candidates:
-        try:
-            os.execve(candidate, argv, env)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                number = error.errno or errno.EACCES
-                if number != errno.EACCES:
-                    break
-    if number == errno.ENOENT and "/" not in program:
-        raise LaunchError(f"command {program} not found in PATH {env.get('PATH', DEFAULT_PATH)}")
-    raise LaunchError(f"cannot run command {program}: {os.strerror(number)}")
+def candidates(program: str, path: str) -> list[str]:
+    """Where a program is looked for, in order. Source: execvp(3); an empty part of PATH is the working directory."""
+    return [program] if "/" in program else [f"{part or '.'}/{program}" for part in path.split(":")]
 
 
 __all__ = [
     "DEFAULT_PATH",
     "DEFAULT_USER",
     "ID_MAX",
-    "IGNORED",
     "NOBODY",
     "ROOT_CAPABILITIES",
     "LaunchError",
     "User",
-    "become",
-    "close_all_but",
-    "enter",
-    "execute",
+    "candidates",
     "find_user",
 ]

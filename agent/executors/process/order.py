@@ -1,4 +1,4 @@
-"""What the agent asks of a shim, and where a shim keeps things. Standard library alone."""
+"""What an executor knows of one task, and where a shim keeps things. Standard library alone."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Bind(NamedTuple):
 
 
 class Order(NamedTuple):
-    """One task as its shim needs it: everything is decided, nothing is looked up in a model."""
+    """One task as this host runs it: everything is decided, nothing is looked up in a model."""
 
     task_id: str
     places: Places
-    task_hex: str  # the AssignedTask in msgpack, kept for the agent's next life
+    task: bytes  # the AssignedTask in msgpack, kept for the agent's next life
     argv: tuple[str, ...]
     env: dict[str, str]  # without HOME, PATH and HOSTNAME, unless the spec sets them
     unset: tuple[str, ...]  # names that the spec removes
@@ -73,24 +73,6 @@ class Order(NamedTuple):
     binds: tuple[Bind, ...]
     devices: tuple[str, ...]
     log_bytes_max: int  # the log is turned over once at this size, so it takes at most twice as much
-
-    @classmethod
-    def parse(cls, fields: dict[str, object]) -> Order:
-        """From `to_json`, parsed."""
-        made = cls(**fields)  # type: ignore[arg-type]
-        return made._replace(
-            places=Places(*made.places),
-            limits=Limits(*made.limits),
-            argv=tuple(made.argv),
-            unset=tuple(made.unset),
-            hidden=tuple(made.hidden),
-            binds=tuple(Bind(*bind) for bind in made.binds),
-            devices=tuple(made.devices),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """As JSON types."""
-        return self._asdict()
 
 
 class Exit(NamedTuple):
@@ -117,10 +99,10 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def save_exit(directory: str, status: Exit) -> None:
-    """Keep how a task ended, in its shim's directory, whole or not at all.
+    """Keep how a task ended that its shim can tell no more, as a shim does: in its directory, whole or not at all.
 
-    It outlives shim and agent. It is not synced, for a power cut ends every task of the host anyway: one whose agent had
-    not yet written its end down has failed then.
+    It is not synced, for a power cut ends every task of the host anyway: one whose agent had not yet written its end down has
+    failed then.
     """
     path = f"{directory}/exit.json"
     write_file(f"{path}.new", json.dumps(status._asdict()).encode())
@@ -128,7 +110,7 @@ def save_exit(directory: str, status: Exit) -> None:
 
 
 def load_exit(directory: str) -> Exit | None:
-    """What `save_exit` kept; None when there is none, or a power cut has left an empty file of it."""
+    """What `save_exit` kept; None when there is none, or none that is whole."""
     try:
         with open(f"{directory}/exit.json") as file:
             return Exit(**json.load(file))

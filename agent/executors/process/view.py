@@ -7,18 +7,19 @@ A task runs a command of this host, so it sees the host's files with its own use
 * The agent's state, with every closed directory above it, and whatever else is `hidden` is empty, but for the task's own
   work dir at its usual path.
 
-Mounts that the host makes or removes later follow (slave propagation): a task does not pin a file system.
+Mounts that the host makes or removes later follow (slave propagation): a task does not pin a file system. What depends on how
+the host is when they are made (whether a directory is there) is left to the shim.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Iterator
 
 from beeyard.agent.executors.process import kernel
 from beeyard.agent.executors.process.order import Order
+from beeyard.agent.executors.process.script import IF_DIRECTORY, IF_POSSIBLE, IF_PRESENT, Step, step
 
 # name, major, minor. Source: Documentation/admin-guide/devices.txt
 _DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
@@ -33,81 +34,82 @@ _DEVICE_LINKS = (
 _PROC_READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 _SAFE = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
+# What is held while the host's files are still seen, see `additions`.
+WORK, TMP = 0, 1
+N_HELD = 2
 
-def build(order: Order, *, root: bool) -> None:
-    """Make the mounts of a task in this process's mount namespace, which must be a fresh one.
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "", when: int = 0) -> Step:
+    """A mount(2); its error names the target. `when`: one of `script`'s."""
+    return step("mount", source, target, kind, flags, options, when)
+
+
+def build(order: Order, *, root: bool) -> Iterator[Step]:
+    """The mounts of a task, in a fresh mount namespace in which its files are held already.
 
     Raises:
-        OSError: names what could not be mounted where.
+        OSError: a directory above the agent's own cannot be looked at.
     """
-    work, tmp = (_open_dir(f"{order.places.task_dir(order.task_id)}/{name}") for name in ("work", "tmp"))
-    hidden = {*order.hidden, _topmost_closed(order.places.state_dir)}  # looked at before a mount is on its way
-    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
-    kernel.mount("proc", "/proc", "proc", _SAFE)
+    yield mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
+    yield mount("proc", "/proc", "proc", _SAFE)
     if order.own_netns:
-        kernel.mount("sysfs", "/sys", "sysfs", _SAFE | kernel.MS_RDONLY)
+        yield mount("sysfs", "/sys", "sysfs", _SAFE | kernel.MS_RDONLY)
     else:  # a second sysfs of one network cannot cover the first; without MS_REC the cgroups below are left out
-        _read_only("/sys")
-    _devices()
+        yield from _read_only("/sys")
+    yield from _devices()
     for target in ("/tmp", "/var/tmp"):
-        if os.path.isdir(target):
-            kernel.mount(f"/proc/self/fd/{tmp}", target, flags=kernel.MS_BIND)
-    _hide(order, hidden, work)
+        yield step("mount-held", TMP, target, kernel.MS_BIND, IF_DIRECTORY)
+    yield from _hide(order)
     if root:
         for name in _PROC_READ_ONLY:
-            _read_only(f"/proc/{name}")
-    os.close(work)
-    os.close(tmp)
+            yield from _read_only(f"/proc/{name}")
 
 
-def _open_dir(path: str) -> int:
-    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def hold(order: Order) -> Iterator[Step]:
+    """Look up the task's own directories."""
+    task_dir = order.places.task_dir(order.task_id)
+    yield step("open", WORK, f"{task_dir}/work")
+    yield step("open", TMP, f"{task_dir}/tmp")
 
 
-def _read_only(path: str) -> None:
-    if os.path.exists(path):
-        kernel.mount(path, path, flags=kernel.MS_BIND)
-        kernel.mount("none", path, flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | _SAFE)
+def _read_only(path: str) -> Iterator[Step]:
+    yield mount(path, path, flags=kernel.MS_BIND, when=IF_PRESENT)
+    flags = kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | _SAFE
+    yield mount("none", path, flags=flags, when=IF_PRESENT)
 
 
-def _devices() -> None:
+def _devices() -> Iterator[Step]:
     """A /dev of its own, without this host's disks, memory and consoles."""
-    kernel.mount("tmpfs", "/dev", "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "mode=755,size=64k")
-    umask = os.umask(0)
+    yield mount("tmpfs", "/dev", "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "mode=755,size=64k")
+    yield step("umask", 0)
     for name, major, minor in _DEVICES:
-        os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        yield step("mknod", f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    yield step("umask", 0o022)
     for name, target in _DEVICE_LINKS:
-        os.symlink(target, f"/dev/{name}")
+        yield step("symlink", target, f"/dev/{name}")
     for name in ("pts", "shm", "mqueue"):
-        os.mkdir(f"/dev/{name}", 0o755)
-    os.umask(umask)
+        yield step("mkdirs", f"/dev/{name}")
     # gid 5 is tty on every Debian; without it terminals still work, only `write` to them does not.
-    kernel.mount(
-        "devpts", "/dev/pts", "devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"
-    )
-    kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777,size=64m")
-    with contextlib.suppress(OSError):  # a kernel without POSIX message queues
-        kernel.mount("mqueue", "/dev/mqueue", "mqueue", _SAFE)
+    options = "newinstance,ptmxmode=0666,mode=620,gid=5"
+    yield mount("devpts", "/dev/pts", "devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, options)
+    yield mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777,size=64m")
+    # There are kernels without POSIX message queues.
+    yield mount("mqueue", "/dev/mqueue", "mqueue", _SAFE, when=IF_POSSIBLE)
 
 
-def _hide(order: Order, hidden: Collection[str], work: int) -> None:
+def _hide(order: Order) -> Iterator[Step]:
     """Cover the hidden directories with empty ones, and put the work dir back at its path.
 
     What is below /tmp is gone already, and its path is made anew in the task's own.
     """
     state_dir = order.places.state_dir
-    covered: list[str] = []
-    for path in sorted({os.path.normpath(path) for path in hidden}):
-        if any(_within(path, other) for other in covered) or not os.path.isdir(path):
-            continue
-        covered.append(path)
-        open_for_all = _within(state_dir, path)
-        kernel.mount("tmpfs", path, "tmpfs", _SAFE, "size=64k,mode=755" if open_for_all else "size=64k,mode=000")
+    for path in sorted({os.path.normpath(path) for path in (*order.hidden, _topmost_closed(state_dir))}):
+        open_for_all = state_dir == path or state_dir.startswith(f"{path.rstrip('/')}/")
+        yield step("cover", path, "size=64k,mode=755" if open_for_all else "size=64k,mode=000")
     home = f"{order.places.task_dir(order.task_id)}/work"
-    os.makedirs(home, mode=0o755, exist_ok=True)
-    for path in covered:
-        kernel.mount("none", path, flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | _SAFE)
-    kernel.mount(f"/proc/self/fd/{work}", home, flags=kernel.MS_BIND)
+    yield step("mkdirs", home)
+    yield step("seal")
+    yield step("mount-held", WORK, home, kernel.MS_BIND, 0)
 
 
 def _topmost_closed(path: str) -> str:
@@ -121,8 +123,4 @@ def _topmost_closed(path: str) -> str:
     return found
 
 
-def _within(path: str, parent: str) -> bool:
-    return path == parent or path.startswith(f"{parent.rstrip('/')}/")
-
-
-__all__ = ["build"]
+__all__ = ["N_HELD", "build", "hold", "mount"]

@@ -1,8 +1,10 @@
-"""The one process that forks: started by the agent, single-threaded, with few imports, so that a fork is cheap and safe.
+"""The one process that starts others: started by the agent, single-threaded, with few imports, so that it is cheap and safe.
 
-A request is one datagram of JSON with the descriptor of a socket on which its child answers, and perhaps a second one. The
-zygote forks for each and does nothing itself, so no request waits for another. It ends when the agent does; its children
-that are shims go on.
+A request is one datagram with the descriptor of a socket on which its child answers, and perhaps a second one. For a task
+the child is a shim, the program `beeyard-shim` (`native/`), which gets its order from the agent itself; it is started without
+a fork of this process (vfork and exec), as process 1 of a PID namespace. For all else, which is seldom, the request is JSON
+and the child a fork. The zygote does nothing itself, so no request waits for another. It ends when the agent does; shims go
+on.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ import sys
 import traceback
 from typing import Any
 
-from beeyard.agent.executors.process import cgroups, kernel, launch, logs, remains, shim
+from beeyard.agent.executors.process import cgroups, kernel, logs, remains
 from beeyard.agent.executors.process.order import ZYGOTE_TITLE, Places, reason_of
 from beeyard.runtime import real_hook_runner
 
 SOCKET_FD = 3
-# The request for a shim, which gets its order from the agent itself. Recognised without parsing: whatever the zygote
-# touches between two forks is a page that the earlier child no longer shares.
-SHIM = b"shim"
+SHIM_FD = 3  # where a shim has the agent's socket
+# Made of native/ when Beeyard is built.
+SHIM_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "beeyard-shim")
+# How a request for a shim begins; its command line follows, by which tasks are found.
+SHIM = b"beeyard-shim\0"
 # 64 KiB: a request holds paths and an id.
 REQUEST_BYTES_MAX = 1 << 16
 FDS_MAX = 4  # a socket to answer on, and the streams of a hook
+_IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main() -> None:
@@ -38,8 +43,8 @@ def main() -> None:
     os.umask(0o022)
     server = socket.socket(fileno=SOCKET_FD)
     server.set_inheritable(False)
-    pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    _warm_up()
+    starter = _ShimStarter()
+    cgroups.here()  # once, and not in every child
     # Objects that exist now are never traversed again, so that their pages stay shared with every child.
     gc.disable()
     gc.freeze()
@@ -47,66 +52,90 @@ def main() -> None:
         data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, FDS_MAX)
         if not data:
             return
-        if data == SHIM:
-            kernel.unshare(kernel.CLONE_NEWPID)  # the next child is process 1 of a namespace of its own
-        if os.fork() == 0:
+        if data.startswith(SHIM):
+            starter.start(data, fds[0])
+        elif os.fork() == 0:
             _child(server, data, fds)
-        kernel.enter_namespace(pid_namespace, kernel.CLONE_NEWPID)
         for fd in fds:
             os.close(fd)
 
 
 def _set_signals() -> None:
-    """For itself and for every shim: what the agent's parent may have ignored or blocked has its default again."""
+    """For itself and for every child: what the agent's parent may have ignored or blocked has its default again."""
     mine = os.getpid()
 
     def reap(*_: object) -> None:
         if os.getpid() != mine:
-            return  # a shim, which is woken by its wakeup descriptor
+            return  # a fork
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN if number in launch.IGNORED else signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number in _IGNORED else signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGTERM, reap)  # at shutdown: shims stop their tasks, the zygote ends with the agent
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _warm_up() -> None:
-    """Do once what every child would do on its own otherwise: reading tables, loading libraries."""
-    cgroups.here()
-    kernel.last_capability()
-    launch.find_user("")
+class _ShimStarter:
+    """What starting a shim needs, made ready once."""
+
+    def __init__(self) -> None:
+        self._pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._why_not = ""
+        try:
+            # Kept open: when an upgrade replaces the program, this zygote's agent goes on with the one that it knows.
+            self._program = f"/proc/self/fd/{os.open(SHIM_PROGRAM, os.O_RDONLY | os.O_CLOEXEC)}"
+        except OSError as error:
+            self._why_not = f"the program of the shim is missing: {reason_of(error)}"
+
+    def start(self, command: bytes, answer: int) -> None:
+        """Start one with the agent's socket as its descriptor 3; on that a failure is told."""
+        if self._why_not:
+            _say(answer, error=self._why_not)
+            return
+        null, dup2 = self._null, os.POSIX_SPAWN_DUP2
+        kernel.unshare(kernel.CLONE_NEWPID)  # the next child is process 1 of a namespace of its own
+        try:
+            os.posix_spawn(
+                self._program,
+                command.split(b"\0"),
+                {},
+                # A shim outlives whoever reads the agent's standard error.
+                file_actions=[(dup2, answer, SHIM_FD), (dup2, null, 0), (dup2, null, 1), (dup2, null, 2)],
+            )
+        except OSError as error:
+            _say(answer, error=f"cannot start a shim: {error.strerror}")
+        finally:
+            kernel.enter_namespace(self._pid_namespace, kernel.CLONE_NEWPID)
+
+
+def _say(fd: int, **fields: object) -> None:
+    with contextlib.suppress(OSError):
+        os.write(fd, json.dumps(fields).encode() + b"\n")
 
 
 def _child(server: socket.socket, data: bytes, fds: list[int]) -> None:
-    """Do what one request asks for; never returns."""
+    """In a fork, do what one request asks for; never returns."""
     try:
         server.close()
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1):
             os.dup2(null, fd)
-        if data == SHIM:
-            os.dup2(null, 2)  # a shim outlives whoever reads the agent's standard error
-            os.close(null)
-            shim.serve(socket.socket(fileno=fds[0]))
-        elif (request := json.loads(data))["op"] == "hook":
+        if (request := json.loads(data))["op"] == "hook":
             real_hook_runner.serve(fds, request["argv"], request["env"])
         else:
-            os.write(fds[0], json.dumps(_answer(request, fds[1:])).encode() + b"\n")
-    except EOFError:  # the agent gave up before it had asked for anything
-        pass
+            _say(fds[0], **_answer(request, fds[1:]))
     except BaseException:  # nobody above could handle it
-        with contextlib.suppress(OSError):
-            os.write(fds[0], json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
+        _say(fds[0], error=traceback.format_exc())
     finally:
         os._exit(0)
 
 
 def _answer(request: dict[str, Any], fds: list[int]) -> dict[str, object]:
-    """Serve a request that is no shim's."""
+    """Serve a request that is no hook's."""
     places = Places(*request["places"])
     task_id = str(request.get("task_id"))
     try:

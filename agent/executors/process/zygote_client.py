@@ -16,7 +16,7 @@ from beeyard.agent.executors.process import zygote
 from beeyard.agent.executors.process.order import Places, reason_of
 from beeyard.core.errors import ExecutorError
 
-# Room for the command lines that zygote and shims show: a title, a state directory, a task id.
+# Room for the command line that the zygote shows: a title and a state directory.
 _TITLE_ROOM = "-" * 512
 LINE_BYTES_MAX = 16 << 20
 
@@ -76,8 +76,14 @@ class Zygote:
         self._has_directories = False
         self.pid = 0
 
-    def _make_directories(self) -> None:
-        """What shims need. Not before the first one is wanted: an agent that no cluster lets in leaves nothing behind."""
+    def make_directories(self) -> None:
+        """What shims need. Not before the first one is wanted: an agent that no cluster lets in leaves nothing behind.
+
+        Raises:
+            ExecutorError: names the one that cannot be made.
+        """
+        if self._has_directories:
+            return
         for directory in (f"{self._places.state_dir}/shims", f"{self._places.state_dir}/tasks", self._places.log_dir):
             try:
                 os.makedirs(directory, mode=0o755, exist_ok=True)
@@ -136,8 +142,6 @@ class Zygote:
 
     async def open(self, request: bytes, *fds: int) -> LineStream:
         """Have a child forked for a request; gives the connection to it, which the caller closes."""
-        if request == zygote.SHIM and not self._has_directories:
-            self._make_directories()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
@@ -146,6 +150,10 @@ class Zygote:
             ours.close()
             raise
         return LineStream(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+
+    async def open_shim(self, task_id: str) -> LineStream:
+        """Have a shim started for a task; gives the connection on which it waits for its order, which the caller closes."""
+        return await self.open(zygote.SHIM + f"{self._places.state_dir}\0{task_id}".encode())
 
     async def ask(self, op: str, *fds: int, **fields: object) -> dict[str, object]:
         """One request with one answer.

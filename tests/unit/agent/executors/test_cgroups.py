@@ -35,6 +35,20 @@ def a_v2_tree(directory: Path, controllers: str = "cpuset cpu io memory pids") -
     return str(directory)
 
 
+def make(cgroup: TaskCgroup, limits: Limits) -> None:
+    """What a shim does with the steps, as it would on plain files."""
+    for name, path, *fields in cgroup.make(limits):
+        if name == "mkdirs":
+            os.makedirs(path, exist_ok=True)
+        elif name == "enable":
+            Path(path, "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in fields))
+        else:
+            text, if_there, said = fields
+            assert (name, said) == ("write", f"cannot write {text!r} to {path}")
+            if not int(if_there) or os.path.exists(path):
+                Path(path).write_text(text)
+
+
 def contents(cgroup: TaskCgroup) -> dict[str, str]:
     """File contents of its directories."""
     return {entry.name: entry.read_text() for path in cgroup.paths for entry in Path(path).iterdir()}
@@ -80,7 +94,7 @@ def test_v2_limits_are_written(tmp_path: Path) -> None:
     cgroup = TaskCgroup(at(root), "beeyard/n1", "t1")
     os.makedirs(f"{root}/beeyard/n1/t1")
     Path(f"{root}/beeyard/n1/t1/memory.swap.max").write_text("max")
-    cgroup.create(Limits(cpu_nano=1_500_000_000, memory_bytes=64 << 20, pids=7))
+    make(cgroup, Limits(cpu_nano=1_500_000_000, memory_bytes=64 << 20, pids=7))
     for level in ("", "beeyard", "beeyard/n1"):
         assert Path(root, level, "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     written = {"cpu.max": "150000 100000", "memory.max": "67108864", "memory.swap.max": "0", "pids.max": "7"}
@@ -91,7 +105,7 @@ def test_v1_limits_are_written(tmp_path: Path) -> None:
     """Each controller's own tree gets its directory and its files."""
     hierarchies = tuple(Hierarchy(1, (name,), f"{tmp_path}/{name}") for name in ("cpu", "memory", "pids"))
     cgroup = TaskCgroup(hierarchies, "beeyard/n1", "t1")
-    cgroup.create(Limits(cpu_nano=1_000, memory_bytes=4096, pids=1))
+    make(cgroup, Limits(cpu_nano=1_000, memory_bytes=4096, pids=1))
     assert [f"{tmp_path}/{name}/beeyard/n1/t1" for name in ("cpu", "memory", "pids")] == cgroup.paths
     written = {
         "cpu.cfs_period_us": "100000",
@@ -106,10 +120,10 @@ def test_limits_beyond_the_kernels_are_none(tmp_path: Path) -> None:
     """A limit that no task can reach must not keep it from starting."""
     huge = Limits(cpu_nano=2**64 - 1, memory_bytes=2**64 - 1, pids=2**63 - 1)
     v2 = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
-    v2.create(huge)
+    make(v2, huge)
     assert contents(v2) == {"cpu.max": "max 100000", "memory.max": str(2**63 - 1), "pids.max": "max"}
     v1 = TaskCgroup(tuple(Hierarchy(1, (name,), f"{tmp_path}/{name}") for name in ("cpu", "memory", "pids")), "b", "t1")
-    v1.create(huge)
+    make(v1, huge)
     assert contents(v1) == {
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_quota_us": "-1",
@@ -121,8 +135,8 @@ def test_limits_beyond_the_kernels_are_none(tmp_path: Path) -> None:
 def test_no_limit_writes_nothing(tmp_path: Path) -> None:
     """0 is no limit: the cgroup is there to find and to kill, and bounds nothing."""
     cgroup = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
-    cgroup.create(Limits())
-    cgroup.create(Limits())
+    make(cgroup, Limits())
+    make(cgroup, Limits())
     assert contents(cgroup) == {}
 
 
@@ -130,37 +144,35 @@ def test_limit_without_its_controller_is_refused(tmp_path: Path) -> None:
     """A limit that this host cannot enforce is an error that names the controller, and nothing is made."""
     cgroup = TaskCgroup(at(a_v2_tree(tmp_path, "cpu memory")), "b", "t1")
     with pytest.raises(OSError, match="a pids limit needs the cgroup controller pids"):
-        cgroup.create(Limits(pids=3))
+        make(cgroup, Limits(pids=3))
     assert not os.path.exists(cgroup.paths[0])
 
 
 def test_v2_kill_pids_and_oom_count(tmp_path: Path) -> None:
     """v2 kills by one write; processes and kills by the kernel are read from its files."""
     cgroup = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
-    cgroup.create(Limits())
+    make(cgroup, Limits())
     path = Path(cgroup.paths[0])
     (path / "cgroup.procs").write_text("12\n7\n")
     (path / "memory.events").write_text("low 0\nhigh 0\nmax 31\noom 3\noom_kill 2\noom_group_kill 0\n")
     cgroup.kill()
     assert (path / "cgroup.kill").read_text() == "1"
     assert cgroup.pids() == [7, 12]
-    assert cgroup.oom_kills() == 2
+    assert cgroup.oom_file() == f"{path}/memory.events"
 
 
-def test_v2_join_writes_to_the_process_file(tmp_path: Path) -> None:
-    """A process enters by writing 0 to cgroup.procs."""
-    cgroup = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
-    cgroup.create(Limits())
-    procs = Path(cgroup.paths[0], "cgroup.procs")
-    procs.touch()
-    cgroup.join()
-    assert procs.read_text() == "0"
+def test_joining_is_said_for_each_hierarchy(tmp_path: Path) -> None:
+    """v2 takes whole processes; on v1 the file for threads needs no lock over all forks of the machine."""
+    v2 = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
+    assert list(v2.join()) == [("write", f"{tmp_path}/b/t1/cgroup.procs", "0", "0", f"{tmp_path}/b/t1/cgroup.procs")]
+    v1 = TaskCgroup((Hierarchy(1, ("cpu",), "/c"), Hierarchy(1, ("memory", "pids"), "/m")), "b", "t1")
+    assert [path for _, path, *_ in v1.join()] == ["/c/b/t1/tasks", "/m/b/t1/tasks"]
 
 
 def test_gone_cgroup_is_empty_and_removed(tmp_path: Path) -> None:
-    """What is not there has no processes, no kills, and may be removed again."""
+    """What is not there has no processes, and may be removed again."""
     cgroup = TaskCgroup(at(a_v2_tree(tmp_path)), "b", "t1")
-    assert (cgroup.pids(), cgroup.oom_kills()) == ([], 0)
+    assert cgroup.pids() == []
     cgroup.remove()
 
 
