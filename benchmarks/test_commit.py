@@ -1,4 +1,5 @@
-"""What a durable write costs: one caller alone, 100 callers who share their fsyncs, and tasks in batches.
+"""What a durable write costs: one caller alone, 100 callers who share their fsyncs, and tasks in batches; and what it costs
+to decide where 100,000 waiting tasks go on 5,000 nodes and to commit that, in memory alone and on the disk.
 
     ./yard bench commit --json FILE
 
@@ -8,10 +9,11 @@ in memory has no fsync to share). What is asserted is a ratio of CPU times of on
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,14 +21,22 @@ import msgspec
 import pytest
 import trio
 
-from beeyard.core.model import Resources, Task, TaskSpec, TaskStatus
+from beeyard.core.model import Resources, Service, ServiceSpec, Task, TaskSpec, TaskStatus
 from beeyard.core.states import TaskState
+from beeyard.manager.config import ManagerConfig
+from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.lifecycle import Lifecycle
+from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store, Transaction
 from beeyard.runtime import real
+from beeyard.runtime.host import Database, Host, Record
+from tests.support.builders import CPU, GIB, a_node
 
 N_ALONE = 300
 N_CALLERS, N_EACH = 100, 30
 N_TASKS = 10_000
+N_NODES, N_SERVICES = 5_000, 10
+N_DECIDED = int(os.environ.get("BEEYARD_BENCH_TASKS", "100000"))
 # Of CPU times: a third of what was measured. Wall times have a ratio too, which depends on the disk and its other users.
 GROUP_OVER_ALONE_MIN = 4.0
 
@@ -138,5 +148,94 @@ def test_tasks_in_batches(benchmark: Any, directory: str, batch: int) -> None:
     wall_s, cpu_s = min(took)
     benchmark.extra_info.update(
         writes_per_s=round(4 * N_TASKS / wall_s), cpu_us_per_write=round(cpu_s / (4 * N_TASKS) * 1e6, 1)
+    )
+    print(benchmark.extra_info)
+
+
+class NoDatabase:
+    """Remembers nothing: what is left is the work in memory."""
+
+    async def load(self) -> tuple[int, list[Record]]:
+        await trio.lowlevel.checkpoint()
+        return 0, []
+
+    async def commit(self, batch: Sequence[Record]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def changes(self, since: int) -> list[Record]:
+        raise AssertionError("nobody looks back")
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class HostWithoutDisk(real.RealHost):
+    """This machine, but for its disk."""
+
+    async def open_database(self, path: str) -> Database:
+        """See `Host.open_database`."""
+        return NoDatabase()
+
+
+def without_disk() -> Host:
+    host = real.host()
+    return HostWithoutDisk(**{field.name: getattr(host, field.name) for field in dataclasses.fields(host)})
+
+
+async def decide(host: Host, path: str) -> tuple[float, float]:
+    """Wall and CPU seconds from the first look to the last task stored as ASSIGNED; the lifecycle is the real one."""
+    store = await Store.open(host, path)
+    planner = Planner(store, AddressLedger(wall_now_s=host.wall_now_s))
+    lifecycle = Lifecycle(host, store, planner, (), ManagerConfig())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await store.commit(create_nodes)
+        for number in range(N_SERVICES):
+            await store.commit(partial(create_waiting, f"s{number}"))
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        async with store.subscribe("task") as changes:
+            n_left = len(store.tasks)
+            await nursery.start(lifecycle.run)
+            while n_left:
+                await changes.wait()
+                n_left -= len(changes.take_nowait().changes)
+        took = time.perf_counter() - began_s, time.process_time() - cpu_s
+        assert all(task.status.state is TaskState.ASSIGNED for task in store.tasks.values())
+        nursery.cancel_scope.cancel()
+    return took
+
+
+def create_nodes(tx: Transaction) -> None:
+    for number in range(N_NODES):
+        tx.create(a_node(f"n{number:05}", cpu_nano=64 * CPU, memory_bytes=256 * GIB))
+
+
+def create_waiting(service_id: str, tx: Transaction) -> None:
+    tx.create(Service(id=service_id, spec=ServiceSpec(name=service_id, task=SPEC, replicas=N_DECIDED // N_SERVICES)))
+    status = TaskStatus(state=TaskState.PENDING, message="pending task scheduling", at_s=tx.now_s)
+    for number in range(N_DECIDED // N_SERVICES):
+        task = a_task(number)
+        tx.create(
+            msgspec.structs.replace(
+                task, id=f"{service_id}{task.id}", service_id=service_id, service_name=service_id, status=status
+            )
+        )
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_decide_and_commit(benchmark: Any, directory: str, where: str) -> None:
+    """100,000 waiting tasks of ten services, decided and stored in groups."""
+    host = without_disk() if where == "memory" else real.host()
+    took: list[tuple[float, float]] = []
+
+    def run() -> None:
+        took.append(trio.run(decide, host, f"{directory}/{len(took)}.db"))
+
+    benchmark.pedantic(run, rounds=2)
+    wall_s, cpu_s = min(took)
+    benchmark.extra_info.update(
+        tasks_per_s=round(N_DECIDED / wall_s),
+        tasks_per_cpu_s=round(N_DECIDED / cpu_s),
+        cpu_us_per_task=round(cpu_s / N_DECIDED * 1e6, 1),
     )
     print(benchmark.extra_info)

@@ -5,9 +5,14 @@ There are as many of these as tasks and none can be part of a cycle, so the garb
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
+from beeyard.core.model import HOST_NETWORK_ID, HostPort, Node, Platform, Task
+
+if TYPE_CHECKING:
+    from beeyard.core.filters import Ask
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
@@ -79,11 +84,31 @@ class PoolColumn(msgspec.Struct, frozen=True):
     subnets: tuple[str, ...] = ()
 
 
+def room_of(node: Node) -> tuple[int, int]:
+    """What a node has, as the kernel counts it: less than `AMOUNT_MAX`, so that who asks for that much fits nowhere."""
+    resources = node.description.resources
+    most = AMOUNT_MAX - 1
+    return max(0, min(resources.cpu_nano, most)), max(0, min(resources.memory_bytes, most))
+
+
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
 
     node_id: str
     pool_ids: tuple[str, ...] = ()
+
+
+class Findings:
+    """What `PlacementIndex.feasible` has found out, for whoever asks about many tasks while nothing changes in the index.
+
+    Tasks of one node with the same demand get the same answer: each is asked about without its own hold, and those are equal.
+    """
+
+    __slots__ = ("answers", "asks")
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[object, ...], str] = {}
+        self.asks: dict[tuple[int, bool], Ask] = {}  # by identity of the demand, which a hold keeps alive
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -97,4 +122,4 @@ class Decision(msgspec.Struct, frozen=True):
     explanation: str  # "no suitable node (…)", "" when none is left
 
 
-__all__ = ["AMOUNT_MAX", "Decision", "Demand", "Placed", "PoolColumn", "ReasonCount"]
+__all__ = ["AMOUNT_MAX", "Decision", "Demand", "Findings", "Placed", "PoolColumn", "ReasonCount", "room_of"]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import filters, packing, reasons
-from beeyard.core.demand import AMOUNT_MAX, Decision, Demand, Placed, PoolColumn, ReasonCount
+from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount, room_of
 from beeyard.core.filters import Ask
 from beeyard.core.host_ports import PortTable
 from beeyard.core.model import Node
@@ -64,9 +64,8 @@ class PlacementIndex:
         self.ports = PortTable()
         self._networks: dict[str, NetworkShape] = {}
         self._pools = PoolRows()
-        self._no_flags: NDArray[np.uint8] = np.zeros(
-            0, dtype=np.uint8
-        )  # for demands without host ports or masked nodes
+        # For demands without host ports or masked nodes.
+        self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -77,8 +76,8 @@ class PlacementIndex:
         if row is None:
             digest = hashlib.blake2b(node.id.encode(), digest_size=8, key=self._seed).digest()
             row = self._row[node.id] = self._table.add_row(int.from_bytes(digest, "little"))
-        old_cpu, old_memory = (0, 0) if before is None else _room(before)
-        cpu_nano, memory_bytes = _room(node)
+        old_cpu, old_memory = (0, 0) if before is None else room_of(before)
+        cpu_nano, memory_bytes = room_of(node)
         self._table.add_room(row, cpu_nano - old_cpu, memory_bytes - old_memory)
         ready = node.status.state == NodeState.READY and node.availability == Availability.ACTIVE
         self._table.set_ready(row, ready)
@@ -163,12 +162,16 @@ class PlacementIndex:
         if task_id in self._holds:
             return
         hold = _Hold(demand, node_id, links=tuple(links))
-        self._keep(task_id, hold)
+        self._holds[task_id] = self._holds_by_node.setdefault(node_id, {})[task_id] = hold
         for link in hold.links:
             self._know_link(link)
         row = self._row.get(node_id)
         if row is not None:
             self._count(hold, row)
+
+    def has_hold(self, task_id: str) -> bool:
+        """Whether a task occupies a node."""
+        return task_id in self._holds
 
     def drop(self, task_id: str) -> None:
         """End a task's hold, and what is left of its plan. Idempotent."""
@@ -211,11 +214,12 @@ class PlacementIndex:
         counts = self._reasons(demand, ask)[1]
         return Decision(placed, unplaced, counts, reasons.explain(counts))
 
-    def feasible(self, demand: Demand, node_id: str, *, task_id: str = "") -> str:
+    def feasible(self, demand: Demand, node_id: str, *, task_id: str = "", findings: Findings | None = None) -> str:
         """Whether a task fits on a node: "" or the sentence why not.
 
         Args:
             task_id: do not count this task's own hold. If its plan is settled, it has its addresses already and needs none.
+            findings: of earlier calls since the last change of the index.
         """
         row = self._row.get(node_id)
         if row is None:
@@ -223,13 +227,17 @@ class PlacementIndex:
         own = self._holds.get(task_id)
         if own is None or not own.counted or own.node_id != node_id:
             return self._refusal(demand, row, has_addresses=False)
-        self._uncount(own, row)
-        self._pools.settle(own.plans)
-        try:
-            return self._refusal(demand, row, has_addresses=not own.plans)
-        finally:
-            self._pools.plan(own.plans)
-            self._count(own, row)
+        findings = findings or Findings()
+        key = (id(demand), id(own.demand), row, own.plans, own.links)
+        if key not in findings.answers:
+            self._uncount(own, row)
+            self._pools.settle(own.plans)
+            try:
+                findings.answers[key] = self._refusal(demand, row, has_addresses=not own.plans, findings=findings)
+            finally:
+                self._pools.plan(own.plans)
+                self._count(own, row)
+        return findings.answers[key]
 
     def explain(self, demand: Demand, *, masked: Collection[str] = ()) -> str:
         """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does."""
@@ -295,12 +303,18 @@ class PlacementIndex:
             *links,
         )
 
-    def _refusal(self, demand: Demand, row: int, *, has_addresses: bool) -> str:
-        verdict = filters.check_row(self._table, self._ask(demand, has_addresses=has_addresses), row)
+    def _refusal(self, demand: Demand, row: int, *, has_addresses: bool, findings: Findings | None = None) -> str:
+        known = {} if findings is None else findings.asks
+        ask = known.get(key := (id(demand), has_addresses))
+        if ask is None:
+            ask = self._ask(demand, has_addresses=has_addresses)
+            # What it says of ports and contested parents is true without this one hold alone.
+            if not demand.host_ports and not self._links.contested:
+                known[key] = ask
+        verdict = filters.check_row(self._table, ask, row)
         if verdict == 0:
             return ""
-        counts = self._counted(demand, np.array([row]), np.array([verdict]))
-        return reasons.sentence(*counts[0])
+        return reasons.sentence(*self._counted(demand, np.array([row]), np.array([verdict]))[0])
 
     def _reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
         """How many nodes fit now, and why the others do not."""
@@ -356,10 +370,6 @@ class PlacementIndex:
             self.ports.take(where.node_id, demand.host_ports)
         return placed
 
-    def _keep(self, task_id: str, hold: _Hold) -> None:
-        self._holds[task_id] = hold
-        self._holds_by_node.setdefault(hold.node_id, {})[task_id] = hold
-
     def _count(self, hold: _Hold, row: int) -> None:
         """Put a hold into the table."""
         demand = hold.demand
@@ -385,13 +395,6 @@ class PlacementIndex:
     def _settle(self, hold: _Hold) -> None:
         self._pools.settle(hold.plans)
         hold.plans = ()
-
-
-def _room(node: Node) -> tuple[int, int]:
-    """What a node has, as the kernel counts it: less than `AMOUNT_MAX`, so that who asks for that much fits nowhere."""
-    resources = node.description.resources
-    most = AMOUNT_MAX - 1
-    return max(0, min(resources.cpu_nano, most)), max(0, min(resources.memory_bytes, most))
 
 
 __all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

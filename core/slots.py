@@ -17,6 +17,7 @@ from beeyard.core.states import Availability, NodeState, TaskState
 
 # A look at a service of 10,000 tasks asks so often that finding the member costs.
 _RUNNING = TaskState.RUNNING
+_DRAIN, _DOWN = Availability.DRAIN, NodeState.DOWN
 
 
 class NodeFault(enum.Enum):
@@ -54,15 +55,15 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         node = self.nodes.get(task.node_id)
         if node is None:
             return NodeFault.REMOVED
-        if node.availability is Availability.DRAIN:
+        if node.availability is _DRAIN:
             return NodeFault.DRAINED
-        if node.status.state is NodeState.DOWN and self.trust_down:
+        if node.status.state is _DOWN and self.trust_down:
             return NodeFault.DOWN
         return None
 
     def has_ended(self, task: Task) -> bool:
         """Whether the task does not run and never will again where it is."""
-        return task.status.state.is_terminal or self.fault(task) is not None
+        return task.status.state > _RUNNING or (task.node_id != "" and self.fault(task) is not None)
 
 
 class Add(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +104,9 @@ class Slot:
     def __init__(self, number: int, tasks: Sequence[Task]) -> None:
         self.number = number
         self.tasks = tasks
-        self.live = [task for task in tasks if task.desired_state <= _RUNNING]
+        # Most slots have one task, and most of those are live.
+        is_plain = len(tasks) == 1 and tasks[0].desired_state <= _RUNNING
+        self.live = tasks if is_plain else [task for task in tasks if task.desired_state <= _RUNNING]
 
     @property
     def newest(self) -> Task | None:

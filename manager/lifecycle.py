@@ -54,6 +54,8 @@ from beeyard.runtime.host import Host
 REASON_INTERNAL = "internal error while scheduling"
 # A plan that waits longer than this for a hook says so in its task's message. Most hooks take microseconds.
 SLOW_HOOK_S = 1.0
+# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
+_RUNNING = TaskState.RUNNING
 
 log = structlog.get_logger(__name__)
 
@@ -226,8 +228,9 @@ class Lifecycle:
         decision = self._planner.place(tasks, demand, self._patience.masked(group))
         self._placed_s = trio.current_time()
         # Node by node: then tasks of one node are stored in few commits, and its agent hears of them in few messages.
+        hooks = [hook for hook in self._node_hooks if hook.applies(tasks[0])]
         for task, placed in sorted(zip(tasks, decision.placed, strict=False), key=lambda pair: pair[1].node_id):
-            self._enter_scheduled(task, self._store.nodes[placed.node_id], demand, group)
+            self._enter_scheduled(task, self._store.nodes[placed.node_id], demand, group, hooks)
         waiting = tasks[len(decision.placed) :]
         if waiting:
             tell_all = self._planner.blocked.block(group, demand, decision.explanation, self._placed_s)
@@ -251,14 +254,15 @@ class Lifecycle:
 
     # --- SCHEDULED: hooks that need the node -------------------------------------------------------------------------
 
-    def _enter_scheduled(self, task: Task, node: Node, demand: Demand, group: Group) -> None:
+    def _enter_scheduled(self, task: Task, node: Node, demand: Demand, group: Group, hooks: Sequence[Hook]) -> None:
+        """Make a plan; `hooks`: those that need the node and are for tasks of this group."""
         early = self._early.of(task)
-        run = HookRun(self._node_hooks, task, self._nursery)
-        plan = Plan(task, node, demand, group, run, early, trio.current_time(), self._store.index)
+        run = HookRun(hooks, task, self._nursery) if hooks else None
+        plan = Plan(task, node, demand, group, run, early, self._placed_s, self._store.index)
         self._plans[task.id] = plan
         self._some_plan.set()
-        run.enter(Stage.SCHEDULED, node)
-        log.debug("node chosen", stage="SCHEDULED", task=task.id, node=node.id)
+        if run is not None:
+            run.enter(Stage.SCHEDULED, node)
         if plan.waits_for():
             self._nursery.start_soon(self._reserve, plan)
         else:
@@ -267,9 +271,9 @@ class Lifecycle:
     async def _reserve(self, plan: Plan) -> None:
         """Wait for the hooks whose windows end at ASSIGNED, those beside scheduling too."""
         try:
-            await plan.run.finish(Stage.ASSIGNED)
-            if plan.early is not None:
-                await plan.early.finish(Stage.ASSIGNED)
+            for run in (plan.run, plan.early):
+                if run is not None:
+                    await run.finish(Stage.ASSIGNED)
         except HookRefused as refusal:
             if not plan.over:
                 self._refused(plan, refusal)
@@ -317,11 +321,11 @@ class Lifecycle:
         """The plan is stored: its room and grants are the task's now."""
         plan.over = True
         del self._plans[plan.task.id]
-        plan.run.hand_over()
+        if plan.run is not None:
+            plan.run.hand_over()
         self._early.stored_assigned(plan.task.id)
         self._planner.index.settle(plan.task.id)
         self._patience.forget(plan.task.id)
-        log.debug("assigned", stage="ASSIGNED", task=plan.task.id, node=plan.node.id, slot=plan.task.slot)
 
     # --- plans that end without a commit -----------------------------------------------------------------------------
 
@@ -362,7 +366,8 @@ class Lifecycle:
         """Give back what a plan holds. Hooks that need no node go on: their grants are good for the next plan."""
         plan.over = True
         del self._plans[plan.task.id]
-        plan.run.abandon()
+        if plan.run is not None:
+            plan.run.abandon()
         self._planner.index.drop(plan.task.id)
         if not self._is_wanted(plan.task.id):
             self._early.end(plan.task.id)
@@ -371,7 +376,7 @@ class Lifecycle:
 
     def _is_wanted(self, task_id: str) -> bool:
         task = self._store.tasks.get(task_id)
-        return task is not None and task.desired_state <= TaskState.RUNNING
+        return task is not None and task.desired_state <= _RUNNING
 
     # --- plans that take long ----------------------------------------------------------------------------------------
 

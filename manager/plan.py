@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
 import trio
 
+from beeyard.core.demand import Findings
 from beeyard.core.errors import HookRefused
 from beeyard.core.grant import AddressGrant, AnyGrant
-from beeyard.core.model import Network, Node, Service, Task
+from beeyard.core.model import Network, Node, Task
 from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.states import TaskState
 from beeyard.manager.blocked import Group
@@ -26,17 +27,18 @@ MASK_S = 30.0
 TRIES_MAX = 3
 # Different reasons of hooks that are told at once.
 REASONS_MAX = 3
+# Asked for once a task: finding the member of an enumeration costs more than most steps here.
+_PENDING, _RUNNING = TaskState.PENDING, TaskState.RUNNING
 
 
-@dataclasses.dataclass(eq=False)
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """A task for which a node is chosen and room is held. In memory only; ends in a commit or without a trace."""
 
     task: Task
     node: Node
     demand: Demand
     group: Group
-    run: HookRun  # hooks that need the node
+    run: HookRun | None  # hooks that need the node, if any do
     early: HookRun | None  # hooks that began before
     started_s: float
     store_index: int  # when it was made; pools that were changed later are others than it counted with
@@ -46,8 +48,8 @@ class Plan:
 
     def waits_for(self) -> list[str]:
         """Names of the hooks that keep it from being stored."""
-        early = self.early.waits_for(Stage.ASSIGNED) if self.early is not None else []
-        return [*early, *self.run.waits_for(Stage.ASSIGNED)]
+        runs = (run for run in (self.early, self.run) if run is not None)
+        return [name for run in runs for name in run.waits_for(Stage.ASSIGNED)]
 
     def sentence(self) -> str:
         """Where the task is to go and what it waits for, for a person."""
@@ -57,24 +59,29 @@ class Plan:
 
     def grants(self) -> tuple[AnyGrant, ...]:
         """What is to be stored with the task."""
-        return (*(self.early.grants if self.early is not None else ()), *self.run.grants)
+        runs = (run for run in (self.early, self.run) if run is not None)
+        return tuple(grant for run in runs for grant in run.grants)
 
-    def fault(self, view: View, index: PlacementIndex) -> str:
-        """Why it does not hold any more: "" while all that it was made on is as it was."""
-        task = view.get(Task, self.task.id)
-        if task is None or task.status.state != TaskState.PENDING or task.desired_state > TaskState.RUNNING:
+    def fault(self, view: View, index: PlacementIndex, findings: Findings | None = None) -> str:
+        """Why it does not hold any more: "" while all that it was made on is as it was.
+
+        Args:
+            findings: of other plans, since when nothing in the index has changed.
+        """
+        task = view.tasks.get(self.task.id)
+        if task is None or task.status.state is not _PENDING or task.desired_state > _RUNNING:
             return "the task is not wanted any more"
         # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
         # task replaced says so in its desired state. See docs/adr/0009-a-plan-outlives-a-new-version-of-its-service.md.
-        if view.get(Service, task.service_id) is None:
+        if task.service_id not in view.services:
             return "its service was removed"
-        node = view.get(Node, self.node.id)
+        node = view.nodes.get(self.node.id)
         if node is None:
             return "the node was removed"
         # Any change counts: hooks were given the node as it was, and its labels decide which pools serve it.
         if node.version != self.node.version:
             return "the node has changed"
-        for grant in self.grants():
+        for grant in self.grants() if self.run is not None or self.early is not None else ():
             if isinstance(grant, AddressGrant):
                 for network_id in (grant.network_id, grant.pool_id):
                     network = view.get(Network, network_id)
@@ -82,7 +89,7 @@ class Plan:
                         return f"network {grant.network_name} was removed"
                     if network.version > self.store_index:
                         return f"network {network.name} has changed"
-        return index.feasible(self.demand, node.id, task_id=task.id)
+        return index.feasible(self.demand, node.id, task_id=task.id, findings=findings)
 
 
 class Queue(Generic[T]):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
+from beeyard.core.demand import Findings
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.model import Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
@@ -48,9 +49,10 @@ def admit(
 def assign(plans: Sequence[Plan], index: PlacementIndex, tx: Transaction) -> list[str | Exception]:
     """PENDING → ASSIGNED. For each plan "" or why it does not hold any more, or an error of ours."""
     faults: list[str | Exception] = []
+    findings, status = Findings(), TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
     for plan in plans:
         try:
-            faults.append(_assign_one(plan, index, tx))
+            faults.append(_assign_one(plan, index, tx, findings, status))
         except Exception as error:
             log.exception("task not assigned", stage="SCHEDULED", task=plan.task.id, node=plan.node.id)
             faults.append(error)
@@ -66,11 +68,10 @@ def _admit_one(task: Task, grants: tuple[AnyGrant, ...], tx: Transaction) -> tup
     return grants
 
 
-def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction) -> str:
-    fault = plan.fault(tx, index)
+def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction, findings: Findings, status: TaskStatus) -> str:
+    fault = plan.fault(tx, index, findings)
     if not fault:
         task = tx.find(Task, plan.task.id)
-        status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
         grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
         tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
     return fault

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import trio
 
 from beeyard.runtime.host import Database, Executor, Files, Firewall, Net, Netlink, NodeHooks, Pki, Sockets
-from beeyard.runtime.identifier import new_id
+from beeyard.runtime.identifier import IdPool, new_id
 from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_files import RealFiles
 from beeyard.runtime.real_firewall import RealFirewall
@@ -20,6 +20,10 @@ from beeyard.runtime.real_hooks import RealHooks
 from beeyard.runtime.real_net import RealNet
 from beeyard.runtime.real_sockets import RealSockets
 from beeyard.runtime.sqlite_database import SqliteDatabase
+
+# One for the process, so that a child that is forked off can be kept from drawing what its parent draws.
+_SYSTEM_IDS = IdPool(random.SystemRandom())
+os.register_at_fork(after_in_child=_SYSTEM_IDS.clear)
 
 
 def no_hooks() -> NodeHooks:
@@ -48,7 +52,7 @@ class RealHost:
 
     def new_id(self) -> str:
         """See `Host.new_id`."""
-        return new_id(self.rng)
+        return _SYSTEM_IDS.draw() if isinstance(self.rng, random.SystemRandom) else new_id(self.rng)
 
     async def running(self) -> None:
         """See `Host.running`: whoever asks runs."""

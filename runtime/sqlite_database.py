@@ -27,7 +27,7 @@ import itertools
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -67,7 +67,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
-class _Pending(NamedTuple):
+class _Pending(msgspec.Struct, frozen=True, gc=False):
     """An object of which `object` does not say the newest."""
 
     since: int  # index of the first write that is missing there

@@ -23,6 +23,7 @@ from beeyard.runtime.host import Host
 # Source: SwarmKit `reaperBatchingInterval`.
 BATCHING_S = 0.25
 
+_RUNNING = TaskState.RUNNING
 SlotKey = tuple[str, int]  # (service id, slot)
 
 
@@ -58,12 +59,14 @@ class Reaper:
         for change in wake.changes:
             task = change.new or change.old
             assert isinstance(task, Task)
+            is_live = task.desired_state <= _RUNNING and task.status.state <= _RUNNING
+            if change.old is not None and change.new is not None and is_live:
+                continue  # It gets on with its life.
             if change.new is None:
                 self._clock.forget(task.id)
             else:
                 self._clock.of(task)
-            if change.old is None or task.desired_state > TaskState.RUNNING or task.status.state.is_terminal:
-                self._dirty[_slot(task)] = None
+            self._dirty[_slot(task)] = None
         now_s = trio.current_time()
         for slot in [slot for slot, due_s in self._due_s.items() if due_s <= now_s]:
             self._dirty[slot] = None

@@ -7,7 +7,7 @@ the transaction, so that what is written follows from what it is written on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import cast
 
@@ -21,7 +21,7 @@ from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
-from beeyard.manager.orchestrators.task_clock import TaskClock
+from beeyard.manager.orchestrators.task_clock import TaskClock, TimesOf
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
 from beeyard.manager.transition import MESSAGE_PENDING
 from beeyard.runtime.host import Host
@@ -30,6 +30,9 @@ from beeyard.runtime.host import Host
 LOOK_GAP_S = 0.05
 MESSAGE_CREATED = "created"
 MESSAGE_NEVER_PLACED = "shut down before it was assigned"
+
+# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
+_RUNNING = TaskState.RUNNING
 
 log = structlog.get_logger(__name__)
 
@@ -133,7 +136,7 @@ class ReplicatedOrchestrator:
             updating
             or old is None
             or new is None
-            or new.status.state.is_terminal
+            or new.status.state > _RUNNING
             or old.desired_state != new.desired_state
         ):
             self._dirty[task.service_id] = None
@@ -173,7 +176,7 @@ class ReplicatedOrchestrator:
             now_s=trio.current_time(),
             wall_s=self._host.wall_now_s(),
             nodes=view.nodes,
-            times=self._clock.of_all(tasks),
+            times=TimesOf(self._clock, view.tasks),
             trust_down=not self._mass_failure(),
             n_taken=self._clock.n_taken(service_id),
         )
@@ -194,8 +197,8 @@ class ReplicatedOrchestrator:
             _raise(tx, raised.task_id, raised.to)
         if service is None:
             return False
-        for add in steps.add:
-            tx.create(self._new_task(service, add, tx.now_s))
+        for task in self._new_tasks(service, steps.add, tx.now_s):
+            tx.create(task)
         if steps.update_status is not None:
             tx.update(msgspec.structs.replace(service, update_status=steps.update_status))
             if steps.update_status.state is UpdateState.PAUSED:
@@ -203,24 +206,31 @@ class ReplicatedOrchestrator:
         log.info("staffed", service=service.spec.name, added=len(steps.add), raised=len(steps.raises))
         return _is_full(steps)
 
-    def _new_task(self, service: Service, add: Add, now_s: float) -> Task:
-        task = Task(
-            id=self._host.new_id(),
-            service_id=service.id,
-            service_name=service.spec.name,
-            slot=add.slot,
-            spec=service.spec.task,
-            spec_version=service.spec_version,
-            fence=is_fenced(service.spec.labels),
-            pins=pins_of(service.spec.labels).of_slot(add.slot),
-            mac_per_slot=has_slot_macs(service.spec.labels),
-            desired_state=add.desired_state,
-            status=TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
-        )
-        if self._begins_new(task):
-            return task
-        status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=now_s)
-        return msgspec.structs.replace(task, status=status)
+    def _new_tasks(self, service: Service, adds: Iterable[Add], now_s: float) -> Iterator[Task]:
+        """Tasks of the service's present spec. What they share is found and made once."""
+        spec, new_id = service.spec, self._host.new_id
+        fence, pins, mac_per_slot = is_fenced(spec.labels), pins_of(spec.labels), has_slot_macs(spec.labels)
+        status: TaskStatus | None = None
+        for add in adds:
+            task = Task(
+                id=new_id(),
+                service_id=service.id,
+                service_name=spec.name,
+                slot=add.slot,
+                spec=spec.task,
+                spec_version=service.spec_version,
+                fence=fence,
+                pins=pins.of_slot(add.slot),
+                mac_per_slot=mac_per_slot,
+                desired_state=add.desired_state,
+                status=status or TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
+            )
+            if status is None:
+                status = task.status
+                if not self._begins_new(task):
+                    status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=now_s)
+                    task = msgspec.structs.replace(task, status=status)
+            yield task
 
 
 def _is_full(steps: Steps) -> bool:

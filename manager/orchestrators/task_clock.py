@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 import trio
 
@@ -13,6 +13,8 @@ from beeyard.runtime.host import Host
 
 # Over how long refusals for a taken address are counted.
 TAKEN_WINDOW_S = 60.0
+# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
+_RUNNING = TaskState.RUNNING
 
 
 class TaskClock:
@@ -38,9 +40,9 @@ class TaskClock:
                 running_s=changed_s if state == TaskState.RUNNING else None,
                 ended_s=changed_s if state.is_terminal else None,
             )
-        elif state == TaskState.RUNNING and times.running_s is None:
+        elif state is _RUNNING and times.running_s is None:
             times = TaskTimes(times.created_s, trio.current_time(), None)
-        elif state.is_terminal and times.ended_s is None:
+        elif state > _RUNNING and times.ended_s is None:
             times = TaskTimes(times.created_s, times.running_s, trio.current_time())
             if task.status.conflicts:
                 self._note_taken(task)
@@ -48,10 +50,6 @@ class TaskClock:
             return times
         self._times[task.id] = times
         return times
-
-    def of_all(self, tasks: Iterable[Task]) -> dict[str, TaskTimes]:
-        """The times of several tasks by their ids."""
-        return {task.id: self.of(task) for task in tasks}
 
     def _note_taken(self, task: Task) -> None:
         for service_id in list(self._taken):
@@ -76,3 +74,20 @@ class TaskClock:
 
     def _then_s(self, wall_s: float) -> float:
         return trio.current_time() - max(0.0, self._host.wall_now_s() - wall_s)
+
+
+class TimesOf(Mapping[str, TaskTimes]):
+    """The times of tasks by their ids, found when they are asked for: few of them are, at each look at a service."""
+
+    def __init__(self, clock: TaskClock, tasks: Mapping[str, Task]) -> None:
+        self._clock = clock
+        self._tasks = tasks
+
+    def __getitem__(self, task_id: str) -> TaskTimes:
+        return self._clock.of(self._tasks[task_id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)

@@ -33,6 +33,10 @@ class Wake(msgspec.Struct, frozen=True):
     changes: list[Change]
 
 
+# Groups of changes that may wait for a reader as they were committed; beyond, what they say of one object is made one.
+GROUPS_MAX = 64
+
+
 class Wakeups:
     """An async iterator that wakes its reader after durable writes of some kinds; coalesces while nobody waits.
 
@@ -42,7 +46,7 @@ class Wakeups:
     def __init__(self, kinds: frozenset[str], leave: Callable[[Wakeups], None]) -> None:
         self._kinds = kinds
         self._leave = leave
-        self._pending: dict[tuple[str, str], Change] = {}
+        self._groups: list[list[Change]] = []
         self._event = trio.Event()
 
     async def __aenter__(self) -> Self:
@@ -70,21 +74,34 @@ class Wakeups:
 
     def take_nowait(self) -> Wake:
         """What is pending, which may be nothing."""
-        changes = list(self._pending.values())
-        self._pending.clear()
+        groups, self._groups = self._groups, []
         self._event = trio.Event()
-        return Wake(changes)
+        return Wake(self._coalesced(groups))
 
-    def offer(self, changes: list[Change]) -> None:
-        """Told by the store after each durable group."""
-        for change in changes:
-            if change.kind not in self._kinds:
-                continue
-            key = (change.kind, change.id)
-            earlier = self._pending.get(key)
-            self._pending[key] = msgspec.structs.replace(change, old=earlier.old) if earlier else change
-        if self._pending:
-            self._event.set()
+    def offer(self, changes: list[Change], kinds: frozenset[str]) -> None:
+        """Told by the store after each durable group, which is of these kinds and is not changed any more."""
+        if kinds.isdisjoint(self._kinds):
+            return
+        self._groups.append(changes)
+        if len(self._groups) > GROUPS_MAX:
+            self._groups = [self._coalesced(self._groups)]
+        self._event.set()
+
+    def _coalesced(self, groups: list[list[Change]]) -> list[Change]:
+        """One entry an object, of the kinds that matter here, in order of its first change."""
+        kinds = self._kinds
+        pending: dict[str | tuple[str, str], Change] = {}
+        for changes in groups:
+            for change in changes:
+                kind = change.kind
+                if kind not in kinds:
+                    continue
+                key = change.id if kind == "task" else (kind, change.id)
+                earlier = pending.get(key)
+                if earlier is not None:
+                    change = Change(kind, change.id, earlier.old, change.new, change.index)
+                pending[key] = change
+        return list(pending.values())
 
 
 class Watch:

@@ -229,15 +229,17 @@ class Store(View):
         return results, changes, n_before
 
     def _publish(self, changes: list[Change]) -> None:
+        put = self._tables.put
         for change in changes:
             if change.new is None:
                 self._tables.remove(change.kind, change.id)
             else:
-                self._tables.put(change.new)
+                put(change.new)
         self.index = changes[-1].index
         self._recent.extend(changes)
+        kinds = frozenset({change.kind for change in changes})
         for subscriber in self._subscribers:
-            subscriber.offer(changes)
+            subscriber.offer(changes, kinds)
         self._published.set()
         self._published = trio.Event()
 

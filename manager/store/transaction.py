@@ -41,8 +41,8 @@ class Transaction(View):
         if isinstance(obj, Task):
             # Tasks of one slot are told apart by age, so that must rise also when the clock does not. 1 µs is what a
             # float of this size can still hold.
-            earlier = (task.created_at_s for task in self.tasks_of_slot(obj.service_id, obj.slot))
-            created_at_s = max(created_at_s, max(earlier, default=0.0) + 1e-6)
+            for task in self.tasks_of_slot(obj.service_id, obj.slot):
+                created_at_s = max(created_at_s, task.created_at_s + 1e-6)
         return self._write(obj, None, created_at_s=created_at_s)
 
     def update(self, obj: T, *, expected_version: int | None = None) -> T:
@@ -90,7 +90,7 @@ class Transaction(View):
         self._index += 1
         stored = msgspec.structs.replace(obj, version=self._index, created_at_s=created_at_s, updated_at_s=self.now_s)
         self._tables.put(stored)
-        self.changes.append(Change(kind_of(obj), obj.id, old, stored, self._index))
+        self.changes.append(Change(KIND_NAMES[type(obj)], obj.id, old, stored, self._index))
         return stored
 
     def _check_name(self, obj: StoredObject) -> None:
@@ -115,6 +115,8 @@ def undo(tables: Tables, changes: list[Change]) -> None:
 
 
 def _same_content(new: StoredObject, old: StoredObject) -> bool:
+    if isinstance(new, Task) and isinstance(old, Task) and new.status != old.status:
+        return False  # as nearly always; the rest need not be looked at
     return (
         msgspec.structs.replace(new, version=old.version, created_at_s=old.created_at_s, updated_at_s=old.updated_at_s)
         == old

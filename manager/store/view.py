@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping
 from typing import TypeVar, cast
 
@@ -31,22 +30,30 @@ def kind_of(obj: StoredObject) -> str:
 class Tables:
     """One dictionary for each kind, and the indexes over them.
 
-    Invariant: `slots_by_service[s]` holds (slot, task id) of exactly the tasks with service_id s, sorted; `ids_by_node[n]`
-    the ids of those with node_id n; `id_by_name[kind][name]` the one object of that name.
+    Invariant: `slots_by_service[s][n]` holds the ids of exactly the tasks with service_id s and slot n, sorted;
+    `ids_by_node[n]` the ids of those with node_id n; `id_by_name[kind][name]` the one object of that name.
     """
 
     def __init__(self) -> None:
         self.by_kind: dict[str, dict[str, StoredObject]] = {name: {} for name in KIND_NAMES.values()}
         self.id_by_name: dict[str, dict[str, str]] = {"service": {}, "network": {}}
-        self.slots_by_service: dict[str, list[tuple[int, str]]] = {}
+        self.slots_by_service: dict[str, dict[int, tuple[str, ...]]] = {}
         self.ids_by_node: dict[str, dict[str, None]] = {}
 
     def put(self, obj: StoredObject) -> StoredObject | None:
         """Insert or replace; gives what was there before."""
-        objects = self.by_kind[kind_of(obj)]
+        objects = self.by_kind[KIND_NAMES[type(obj)]]
         old = objects.get(obj.id)
         if isinstance(obj, Task):
-            self._index_task(cast("Task | None", old), obj)
+            before = cast("Task | None", old)
+            # Most writes of a task move none of these.
+            if (
+                before is None
+                or before.node_id != obj.node_id
+                or before.slot != obj.slot
+                or before.service_id != obj.service_id
+            ):
+                self._index_task(before, obj)
         elif isinstance(obj, Service | Network):
             self._index_name(cast("Service | Network | None", old), obj)
         objects[obj.id] = obj
@@ -62,16 +69,13 @@ class Tables:
         return old
 
     def _index_task(self, old: Task | None, new: Task | None) -> None:
-        old_slot = (old.service_id, old.slot) if old else None
-        new_slot = (new.service_id, new.slot) if new else None
-        if old_slot != new_slot:
+        if old is None or new is None or old.slot != new.slot or old.service_id != new.service_id:
             if old:
-                slots = self.slots_by_service[old.service_id]
-                del slots[bisect.bisect_left(slots, (old.slot, old.id))]
-                if not slots:
-                    del self.slots_by_service[old.service_id]
+                self._leave_slot(old)
             if new:
-                bisect.insort(self.slots_by_service.setdefault(new.service_id, []), (new.slot, new.id))
+                slots = self.slots_by_service.setdefault(new.service_id, {})
+                others = slots.get(new.slot)
+                slots[new.slot] = (new.id,) if others is None else tuple(sorted((*others, new.id)))
         old_node = old.node_id if old else ""
         new_node = new.node_id if new else ""
         if old_node != new_node:
@@ -82,6 +86,16 @@ class Tables:
                     del self.ids_by_node[old_node]
             if new and new_node:
                 self.ids_by_node.setdefault(new_node, {})[new.id] = None
+
+    def _leave_slot(self, task: Task) -> None:
+        slots = self.slots_by_service[task.service_id]
+        others = tuple(task_id for task_id in slots[task.slot] if task_id != task.id)
+        if others:
+            slots[task.slot] = others
+            return
+        del slots[task.slot]
+        if not slots:
+            del self.slots_by_service[task.service_id]
 
     def _index_name(self, old: Service | Network | None, new: Service | Network | None) -> None:
         old_name = _name(old) if old else None
@@ -140,15 +154,13 @@ class View:
 
     def tasks_of_service(self, service_id: str) -> list[Task]:
         """Tasks of a service in order of (slot, id); of a service that is gone, too."""
-        tasks = self.tasks
-        return [tasks[task_id] for _, task_id in self._tables.slots_by_service.get(service_id, ())]
+        slots, tasks = self._tables.slots_by_service.get(service_id, {}), self.tasks
+        return [tasks[task_id] for slot in sorted(slots) for task_id in slots[slot]]
 
     def tasks_of_slot(self, service_id: str, slot: int) -> list[Task]:
         """Tasks of one slot of a service, in order of id."""
-        slots = self._tables.slots_by_service.get(service_id, [])
-        tasks = self.tasks
-        begin, end = bisect.bisect_left(slots, (slot, "")), bisect.bisect_left(slots, (slot + 1, ""))
-        return [tasks[task_id] for _, task_id in slots[begin:end]]
+        slots, tasks = self._tables.slots_by_service.get(service_id), self.tasks
+        return [] if slots is None else [tasks[task_id] for task_id in slots.get(slot, ())]
 
     def tasks_of_node(self, node_id: str) -> list[Task]:
         """Every task that was ever committed to a node and is still stored, ended ones too."""

@@ -8,6 +8,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from beeyard.core.demand import Findings
 from beeyard.core.errors import ClusterError, DiskError, InvalidSpec, PoolExhausted
 from beeyard.core.grant import AnyGrant
 from beeyard.core.placement import Demand, PlacementIndex
@@ -64,10 +65,10 @@ class Defective(PlacementIndex):
 
     broken = True
 
-    def feasible(self, demand: Demand, node_id: str, *, task_id: str = "") -> str:
+    def feasible(self, demand: Demand, node_id: str, *, task_id: str = "", findings: Findings | None = None) -> str:
         if self.broken and demand.service_id == "s1":
             raise OverflowError("value too large")
-        return super().feasible(demand, node_id, task_id=task_id)
+        return super().feasible(demand, node_id, task_id=task_id, findings=findings)
 
 
 async def test_defect_met_while_assigning_is_one_tasks_alone(autojump_clock: object) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.core import reasons
+from beeyard.core.demand import Findings
 from beeyard.core.model import HostPort, Node, Platform
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import Availability, NodeState
@@ -186,12 +187,14 @@ class Twins:
         held.plans = ()
 
     def check(self, demand: Demand) -> None:
-        """Every question has the same answer."""
+        """Every question has the same answer, also when what was found for others is used again."""
+        findings = Findings()
         for node_id in self.oracle.nodes:
             for task_id in [*list(self.oracle.holds)[-3:], ""]:
                 refusal = self.oracle.feasible(demand, node_id, task_id)
                 expected = "" if refusal is None else reasons.sentence(*refusal, 1)
                 assert expected == self.index.feasible(demand, node_id, task_id=task_id)
+                assert expected == self.index.feasible(demand, node_id, task_id=task_id, findings=findings)
         counts = self.oracle.reasons(demand)
         explanation = self.index.explain(demand)
         assert (sum(counts.values()) < len(self.oracle.nodes)) == (explanation == "")

@@ -15,6 +15,7 @@ from beeyard.core.errors import DiskError, InvalidSpec, NameConflict, NotFound, 
 from beeyard.core.model import Network, Node, Service, ServiceSpec, Task, TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.manager.store import Change, Store, Transaction
+from beeyard.manager.store.change import GROUPS_MAX
 from beeyard.runtime.host import Compacted, Host
 from tests.support.memory_database import MemoryDatabase
 
@@ -352,6 +353,33 @@ async def test_wakes_coalesce_and_keep_first_old_and_last_new() -> None:
         wake = await anext(wakeups)
         assert wake.changes == [Change("service", "a", second, None, 4)]
         assert wakeups.take_nowait().changes == []
+
+
+async def test_a_subscriber_that_never_reads_is_told_of_each_object_once() -> None:
+    """However many writes it sleeps through: what waits for it is bounded by the objects there are."""
+    async with running_store() as (store, _), store.subscribe("service", "node") as wakeups:
+        first = await store.commit(lambda tx: tx.create(a_service("a")))
+        last = first
+        for number in range(2, 3 * GROUPS_MAX):
+            last = await store.commit(
+                lambda tx, last=last, number=number: tx.update(msgspec.structs.replace(last, spec_version=number))
+            )
+        node = await store.commit(lambda tx: tx.create(Node(id="a")))
+        assert wakeups.take_nowait().changes == [
+            Change("service", "a", None, last, 3 * GROUPS_MAX - 1),
+            Change("node", "a", None, node, 3 * GROUPS_MAX),
+        ]
+
+
+async def test_tasks_of_a_service_come_in_order_of_slot_and_id() -> None:
+    """Whatever the order in which they were made, moved and deleted."""
+    async with running_store() as (store, _):
+        for task_id, slot in (("b", 10), ("c", 2), ("a", 10), ("d", 1), ("e", 10)):
+            await store.commit(lambda tx, task_id=task_id, slot=slot: tx.create(a_task(task_id, slot)))
+        await store.commit(lambda tx: tx.delete(Task, "b"))
+        assert [t.id for t in store.tasks_of_service("s")] == ["d", "c", "a", "e"]
+        assert [t.id for t in store.tasks_of_slot("s", 10)] == ["a", "e"]
+        assert store.tasks_of_slot("s", 3) == []
 
 
 async def test_watch_resumes_from_an_index_and_goes_on_live() -> None:
