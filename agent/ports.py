@@ -9,7 +9,7 @@ firewall. Both are there before the command starts, and the entries are gone bef
 
 What the table should say is known here, task by task, and it is always said as a whole: a table that somebody has flushed is
 right again as soon as the host tells of it, at the latest with the next look (`watch`): until then it restricts nothing, and
-the host forwards for everybody. Changes that come together are one.
+the host forwards for everybody. So is one of whose rules somebody took some away. Changes that come together are one.
 
 *Restart.* The first thing that this step does to the host is to read it: the port links of this agent, and its table. Entries
 of tasks that are not known yet stay until `settle`, when everybody is known; then they go, and so do links of nobody.
@@ -78,6 +78,7 @@ class PortStep(Step):
         self._unknown: tuple[Forward, ...] = ()  # in the table, of nobody known yet
         self._applied: tuple[Forward, ...] | None = None  # None: not known
         self._loaded = False
+        self._is_of_before = False  # the table was made by an earlier life of this agent
         self._catching_up = trio.Lock()
         self._applying = trio.Lock()
 
@@ -133,6 +134,8 @@ class PortStep(Step):
         """See `Step.settle`."""
         await self._catch_up()
         self._unknown = ()
+        if self._applied and self._is_of_before:
+            self._applied = None  # what an earlier life has made is made anew once: others may have changed its rules
         await self._apply()
         for link in await port_link.present(self._netlink, self._instance):
             # Of a task that is being attached in this moment there may be a link that is not wanted yet.
@@ -145,7 +148,7 @@ class PortStep(Step):
         while True:
             try:
                 with trio.move_on_after(WATCH_S):
-                    await self._firewall.removed(self.table)
+                    await self._firewall.changed(self.table)
                 await self._look()
             except (HostError, OSError) as error:
                 log.warning("the published ports of this node are not as they should be", reason=str(error))
@@ -157,7 +160,8 @@ class PortStep(Step):
             if not self._loaded or self._applied == ():
                 return
             if self._applied is not None:
-                if tuple(await self._firewall.forwards(self.table)) == self._applied:
+                forwards = tuple(await self._firewall.forwards(self.table))
+                if forwards == self._applied and await self._firewall.intact(self.table):
                     return
                 log.warning("the published ports of this node were changed by something else; they are put right")
                 self._applied = None
@@ -168,6 +172,7 @@ class PortStep(Step):
         async with self._catching_up:
             if not self._loaded:
                 self._unknown = self._applied = tuple(await self._read_table())
+                self._is_of_before = True
                 self._loaded = True
             if self._found:
                 links = await port_link.present(self._netlink, self._instance)
@@ -202,6 +207,7 @@ class PortStep(Step):
             if wanted != self._applied:
                 self._applied = None  # a change that fails may have been made all the same
                 await self._firewall.apply(self.table, wanted, port_link.HOST_PREFIX)
+                self._is_of_before = False
                 self._applied = wanted
 
 

@@ -27,7 +27,10 @@ class FakeFirewall:
         self.fails = ""  # why changes fail; "" when they work
         self.fails_late = ""  # why the next change fails behind the table, as a setting that cannot be written
         self.forgotten: list[Forward] = []
-        self._removed: dict[str, trio.Event] = {}  # by table: set when it went, until somebody has heard of it
+        self._altered: dict[str, None] = {}  # tables whose rules somebody has changed
+        self._changed: dict[
+            str, trio.Event
+        ] = {}  # by table: set when others changed it, until somebody has heard of it
         self.answering: dict[str, tuple[str, ...]] = {}  # by namespace: the addresses that datagrams answer from
 
     def power_cut(self) -> None:
@@ -38,11 +41,17 @@ class FakeFirewall:
     def flush(self) -> None:
         """Somebody removes all tables, as a firewall that is loaded anew does."""
         for table in list(self.tables):
-            self._remove(table)
+            del self.tables[table]
+            self._changed.setdefault(table, trio.Event()).set()
 
-    def _remove(self, table: str) -> None:
-        if self.tables.pop(table, None) is not None:
-            self._removed.setdefault(table, trio.Event()).set()
+    def alter(self, table: str) -> None:
+        """Somebody takes a rule out of a table."""
+        self._altered[table] = None
+        self._changed.setdefault(table, trio.Event()).set()
+
+    def is_altered(self, table: str) -> bool:
+        """Whether a table restricts less than it should."""
+        return table in self._altered
 
     def leads(self) -> list[Forward]:
         """Everything that this host forwards, sorted. One port twice is a defect: the kernel has one entry for each."""
@@ -72,18 +81,25 @@ class FakeFirewall:
         keys = [(f.protocol, f.published, ":" in f.address) for f in wanted]
         if len(set(keys)) != len(keys):
             raise FirewallError("publish ports", "nft: conflicting elements: File exists")
+        self._altered.pop(table, None)
         if wanted:
             self.tables[table] = wanted
         else:
-            self._remove(table)
+            self.tables.pop(table, None)
         if self.fails_late:
             reason, self.fails_late = self.fails_late, ""
             raise FirewallError("publish ports", reason)
 
-    async def removed(self, table: str) -> None:
-        """See `Firewall.removed`."""
-        await self._removed.setdefault(table, trio.Event()).wait()
-        del self._removed[table]
+    async def intact(self, table: str) -> bool:
+        """See `Firewall.intact`."""
+        await trio.lowlevel.checkpoint()
+        self._check("read the published ports")
+        return table not in self._altered
+
+    async def changed(self, table: str) -> None:
+        """See `Firewall.changed`."""
+        await self._changed.setdefault(table, trio.Event()).wait()
+        del self._changed[table]
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """See `Firewall.answer_from`."""
@@ -136,10 +152,15 @@ class GatedFirewall:
             await self._firewall.apply(table, forwards, links)
         await self._enter()
 
-    async def removed(self, table: str) -> None:
-        """See `Firewall.removed`."""
+    async def intact(self, table: str) -> bool:
+        """See `Firewall.intact`."""
         await self._enter()
-        await self._firewall.removed(table)
+        return await self._firewall.intact(table)
+
+    async def changed(self, table: str) -> None:
+        """See `Firewall.changed`."""
+        await self._enter()
+        await self._firewall.changed(table)
         await self._enter()
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:

@@ -39,11 +39,21 @@ class Firewall(Protocol):
         translated for them; with none left it is as it was before.
 
         Raises:
-            FirewallError: nothing was changed; says why.
+            FirewallError: says why. The table is what it was, or, when a setting of the host could not be changed, what it
+                was to be: whoever gets this does not know, and applies again what is right by then.
         """
 
-    async def removed(self, table: str) -> None:
-        """Wait until somebody has removed a table since this was asked last; for ever where a host cannot tell."""
+    async def intact(self, table: str) -> bool:
+        """Whether what a table restricts is as `apply` left it, beside its forwards; True before the first `apply`.
+
+        False is said once; then the table has to be applied anew.
+
+        Raises:
+            FirewallError
+        """
+
+    async def changed(self, table: str) -> None:
+        """Wait until somebody else has changed or removed a table, or may have; for ever where a host cannot tell."""
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """Have a task's datagrams answer from the address at which they were asked, though its socket has none.

@@ -132,6 +132,24 @@ def read_opened(listing: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return found.get("opened4", ()), found.get("opened6", ())
 
 
+def read_rules(listing: bytes) -> tuple[str, ...]:
+    """The chains and rules that a script of ours makes, in the same listing: in a form that is equal when they are.
+
+    Raises:
+        ValueError: it is not what nft prints.
+    """
+    names = [chain for chain, _ in _CHAINS]
+    found = []
+    try:
+        for item in json.loads(listing)["nftables"]:
+            for kind, place in (("chain", "name"), ("rule", "chain")):
+                if kind in item and item[kind][place] in names:
+                    found.append(json.dumps({**item[kind], "handle": 0}, sort_keys=True))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"nft printed something unexpected: {listing[:200]!r}") from error
+    return tuple(found)
+
+
 _CHAINS = (
     ("published", ""),
     ("prerouting", "{ type nat hook prerouting priority -105; }"),
@@ -178,4 +196,4 @@ def _rules(links: str) -> list[str]:
     ]
 
 
-__all__ = ["PROTOCOLS", "answers", "no_table", "read_opened", "read_table", "trial", "whole_table"]
+__all__ = ["PROTOCOLS", "answers", "no_table", "read_opened", "read_rules", "read_table", "trial", "whole_table"]

@@ -22,6 +22,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -29,7 +30,7 @@ import trio
 from beeyard.core.errors import FirewallError
 from beeyard.runtime import nft_script, real_conntrack
 from beeyard.runtime.host_ports import Forward
-from beeyard.runtime.real_nft_events import NftRemovals
+from beeyard.runtime.real_nft_events import NftChanges
 
 _SETTINGS = "/proc/sys/net"
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -42,12 +43,20 @@ _MISSING = "the command nft is missing; install the package nftables"
 log = structlog.get_logger(__name__)
 
 
+class _Made(NamedTuple):
+    """What a table restricts."""
+
+    rules: tuple[str, ...]
+    opened: tuple[tuple[str, ...], tuple[str, ...]]
+
+
 class RealFirewall:
     """The port `Firewall` of this host."""
 
     def __init__(self) -> None:
         self._works = False
-        self._removals = NftRemovals()
+        self._changes = NftChanges()
+        self._made: dict[str, _Made] = {}  # by table, as it was when it had been made
         self._lock = trio.Lock()  # the settings are read, changed and remembered in the table: one change at a time
 
     async def fault(self) -> str:
@@ -78,17 +87,34 @@ class RealFirewall:
                 if not wanted:
                     if any(before) and not await self._others(table):
                         _close(before)
+                    self._made.pop(table, None)
                     if listing:
-                        await self._nft(nft_script.no_table(table), "stop publishing ports")
+                        await self._change(table, nft_script.no_table(table), "stop publishing ports")
                     return
                 opened = _to_open(before, links)
                 # What restricts comes first.
-                await self._nft(nft_script.whole_table(table, wanted, links, *opened), "publish ports")
+                await self._change(table, nft_script.whole_table(table, wanted, links, *opened), "publish ports")
+                made = self._made.get(table)
+                rules = made.rules if made is not None else _rules(await self._list(table))
+                self._made[table] = _Made(rules, (tuple(sorted(opened[0])), tuple(sorted(opened[1]))))
                 _open(opened, links)
 
-    async def removed(self, table: str) -> None:
-        """See `Firewall.removed`."""
-        await self._removals.wait(table)
+    async def intact(self, table: str) -> bool:
+        """See `Firewall.intact`."""
+        async with self._lock:
+            made = self._made.get(table)
+            if made is None:
+                return True
+            listing = await self._list(table)
+            if listing and (_rules(listing), nft_script.read_opened(listing)) == made:
+                return True
+            # Not to be believed any more: somebody may have changed the table while it was looked at the first time.
+            del self._made[table]
+            return False
+
+    async def changed(self, table: str) -> None:
+        """See `Firewall.changed`."""
+        await self._changes.wait(table)
 
     async def answer_from(self, netns: str, interface: str, addresses: Sequence[str]) -> None:
         """See `Firewall.answer_from`."""
@@ -112,6 +138,11 @@ class RealFirewall:
         if b"No such file or directory" in done.stderr:
             return b""
         raise FirewallError("read the published ports", _reason(done.stderr))
+
+    async def _change(self, table: str, script: str, operation: str) -> None:
+        """Change a table; what the kernel tells of that is nobody's news."""
+        with self._changes.own(table):
+            await self._nft(script, operation)
 
     async def _others(self, table: str) -> bool:
         """Whether another agent of this host has a table: what was opened is its as well."""
@@ -142,6 +173,13 @@ async def _run(command: Sequence[str], stdin: str = "") -> subprocess.CompletedP
         )
     except OSError as error:  # no process or descriptor more
         raise FirewallError("use nftables", f"the command {command[0]} cannot be run: {error.strerror}") from error
+
+
+def _rules(listing: bytes) -> tuple[str, ...]:
+    try:
+        return nft_script.read_rules(listing) if listing else ()
+    except ValueError as error:
+        raise FirewallError("read the published ports", str(error)) from error
 
 
 def _reason(stderr: bytes) -> str:

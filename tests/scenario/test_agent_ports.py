@@ -224,6 +224,26 @@ async def test_a_table_that_somebody_flushed_is_put_right(machine, autojump_cloc
         assert leads(machine) == [("tcp", 8080, 80)]
 
 
+async def test_a_table_that_somebody_altered_is_made_anew(machine, autojump_clock):
+    """What it forwards may be right, and what it restricts not: as soon as the host tells, and whoever has made it."""
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", ports=[WEB])])
+        await manager.until_state("t1", TaskState.RUNNING)
+        (table,) = machine.firewall.tables
+        machine.firewall.alter(table)
+        await trio.sleep(1)  # far below WATCH_S
+        assert not machine.firewall.is_altered(table)
+        assert leads(machine) == [("tcp", 8080, 80)]
+        nursery.cancel_scope.cancel()
+    machine.firewall.alter(table)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned("t1", ports=[WEB])])
+        await trio.sleep(1)
+        assert not machine.firewall.is_altered(table)
+
+
 async def test_a_change_that_fails_when_the_table_is_made_leaves_no_port_behind(machine, autojump_clock):
     machine.firewall.fails_late = "write /proc/sys/net/ipv4/conf/eth0/forwarding: Read-only file system"
     async with machine.agent() as nursery:

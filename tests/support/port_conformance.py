@@ -25,8 +25,8 @@ WEB6 = Forward(protocol="tcp", published=8080, address="fd62:6565:7961:7264::1",
 DNS = Forward(protocol="udp", published=53, address="169.254.192.3", target=5353)
 
 
-async def check_firewall(firewall: Firewall) -> None:
-    """A table is what was said last, whole, and others' tables are left alone."""
+async def check_firewall(firewall: Firewall, alter: Callable[[], None]) -> None:
+    """A table is what was said last, whole, and others' tables are left alone. `alter`: somebody takes a rule out of it."""
     assert await firewall.fault() == ""
     assert await firewall.forwards(TABLE) == []
     await firewall.apply(TABLE, [], "byp")
@@ -44,7 +44,7 @@ async def check_firewall(firewall: Firewall) -> None:
     heard = trio.Event()
 
     async def hear() -> None:
-        await firewall.removed(TABLE)
+        await firewall.changed(TABLE)
         heard.set()
 
     async with trio.open_nursery() as nursery:
@@ -55,10 +55,17 @@ async def check_firewall(firewall: Firewall) -> None:
         await firewall.apply(TABLE, [DNS], "byp")
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert not heard.is_set()
-        await firewall.apply(TABLE, [], "byp")
+        assert await firewall.intact(TABLE)
+        alter()
         with trio.fail_after(10):
             await heard.wait()
+    assert await firewall.forwards(TABLE) == [DNS]
+    assert not await firewall.intact(TABLE)
+    await firewall.apply(TABLE, [DNS], "byp")
+    assert await firewall.intact(TABLE)
+    await firewall.apply(TABLE, [], "byp")
     assert await firewall.forwards(TABLE) == []
+    assert await firewall.intact(TABLE)
     assert await firewall.forwards("beeyard-other") == [WEB4]
     await firewall.apply("beeyard-other", [], "byp")
 
@@ -140,8 +147,11 @@ def main() -> None:
     def drop(netns: str) -> None:
         subprocess.run(["ip", "netns", "del", netns.rpartition("/")[2]], check=True)
 
+    def alter() -> None:
+        subprocess.run(["nft", "flush", "chain", "inet", TABLE, "forward"], check=True)
+
     async def run() -> None:
-        await check_firewall(RealFirewall())
+        await check_firewall(RealFirewall(), alter)
         await check_flushed(RealFirewall)
         netlink = RealNetlink()
         await check_port_links(netlink, make, drop)

@@ -10,7 +10,7 @@ from beeyard.core.model import Link
 from beeyard.netdrivers.port_link import N_LINKS, PortLink, attach, present
 from beeyard.runtime.fake_firewall import FakeFirewall
 from beeyard.runtime.fake_kernel import FakeKernel
-from tests.support.port_conformance import check_firewall, check_port_links
+from tests.support.port_conformance import TABLE, check_firewall, check_port_links
 
 
 async def test_port_links_conform(autojump_clock: object) -> None:
@@ -19,7 +19,8 @@ async def test_port_links_conform(autojump_clock: object) -> None:
 
 
 async def test_the_firewall_conforms() -> None:
-    await check_firewall(FakeFirewall())
+    firewall = FakeFirewall()
+    await check_firewall(firewall, lambda: firewall.alter(TABLE))
 
 
 def test_every_number_has_addresses_of_its_own_outside_of_what_others_use() -> None:
