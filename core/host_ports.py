@@ -85,7 +85,9 @@ class PortBook:
         self._first, self._last = first, last
         self._cool_down_s = cool_down_s
         self._grants: dict[str, tuple[str, tuple[HostPort, ...]]] = {}  # node id, chosen ports
-        self._next: dict[tuple[str, str], int] = {}  # (node id, protocol) → where to look first
+        self._next: dict[str, dict[str, int]] = {}  # node id, protocol → where to look first
+        # By node: its ports that are chosen or rest. Invariant: `_next` has no node without any.
+        self._n_ports: Counter[str] = Counter()
         self._rests: dict[tuple[str, HostPort], float] = {}  # until when; in order of time
 
     def reserve(
@@ -107,9 +109,11 @@ class PortBook:
                     number = self._choose(node_id, port.protocol)
                 except PortsExhausted:
                     self._table.give(node_id, chosen)
+                    self._count(node_id, -len(chosen))
                     raise
                 chosen.append(HostPort(protocol=port.protocol, port=number))
                 self._table.take(node_id, chosen[-1:])
+                self._count(node_id, 1)
             mapped.append(MappedPort(protocol=port.protocol, published=number, target=port.target))
         self._grants[grant_id] = (node_id, tuple(chosen))
         return tuple(mapped)
@@ -126,6 +130,7 @@ class PortBook:
             if not asked.published
         )
         self._table.take(node_id, chosen)
+        self._count(node_id, len(chosen))
         self._grants[grant_id] = (node_id, chosen)
 
     def release(self, grant_id: str, now_s: float, *, used: bool) -> None:
@@ -133,8 +138,10 @@ class PortBook:
         node_id, chosen = self._grants.pop(grant_id, ("", ()))
         self._table.give(node_id, chosen)
         for port in chosen if used else ():
-            self._rests.pop((node_id, port), None)
+            rested = self._rests.pop((node_id, port), None)
             self._rests[node_id, port] = now_s + self._cool_down_s
+            self._count(node_id, 1 if rested is None else 0)
+        self._count(node_id, -len(chosen))
 
     def grants(self) -> list[str]:
         """Ids of all grants that hold ports."""
@@ -142,7 +149,7 @@ class PortBook:
 
     def _choose(self, node_id: str, protocol: str) -> int:
         size = self._last - self._first + 1
-        begin = self._next.get((node_id, protocol), self._first)
+        begin = self._next.get(node_id, {}).get(protocol, self._first)
         rested = None
         for step in range(size):
             number = self._first + (begin - self._first + step) % size
@@ -157,7 +164,7 @@ class PortBook:
             if rested is None:
                 raise PortsExhausted(protocol, self._first, self._last)
             number = rested.port
-        self._next[node_id, protocol] = number + 1 if number < self._last else self._first
+        self._next.setdefault(node_id, {})[protocol] = number + 1 if number < self._last else self._first
         return number
 
     def _expire(self, now_s: float) -> None:
@@ -165,6 +172,14 @@ class PortBook:
             if until_s > now_s:
                 break
             del self._rests[key]
+            self._count(key[0], -1)
+
+    def _count(self, node_id: str, n_ports: int) -> None:
+        """So many ports more, of a node whose last one takes along where to look first."""
+        self._n_ports[node_id] += n_ports
+        if self._n_ports[node_id] <= 0:
+            del self._n_ports[node_id]
+            self._next.pop(node_id, None)
 
 
 __all__ = ["PORT_FIRST", "PORT_LAST", "PortBook", "PortTable"]

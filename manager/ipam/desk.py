@@ -48,7 +48,8 @@ class Desk:
         self._n_faults = 0  # in a row
         self._due_s = math.inf  # when to try again
         self._progress_s = -math.inf  # when something was answered last, or when there was nothing to wait for
-        self._exhausted: dict[tuple[str, str], tuple[float, str]] = {}  # by (pool, node): until when, and the reason
+        # By (pool, node): until when, and the reason; in order of time, without those whose time is over.
+        self._exhausted: dict[tuple[str, str], tuple[float, str]] = {}
         self._changed = trio.Event()
 
     @property
@@ -149,7 +150,13 @@ class Desk:
     def note_exhausted(self, pool_id: str, node_id: str, reason: str) -> None:
         """It said so."""
         self.worked()
-        self._exhausted[pool_id, node_id] = (trio.current_time() + EXHAUSTED_S, reason)
+        now_s = trio.current_time()
+        for key, (until_s, _) in list(self._exhausted.items()):
+            if until_s > now_s:
+                break
+            del self._exhausted[key]
+        self._exhausted.pop((pool_id, node_id), None)
+        self._exhausted[pool_id, node_id] = (now_s + EXHAUSTED_S, reason)
 
     def took_back(self) -> None:
         """It has an address more than before: those who wait for one are tried again, soon and together."""

@@ -29,7 +29,7 @@ class Turns:
         self._inside: dict[str, int] = {}  # by key
         self._waiting: dict[str, deque[_Waiter]] = {}  # the key whose turn is next comes first
         self._closed: dict[str, trio.Event] = {}  # by key: set when the last inside has left
-        self._solo: dict[str, trio.Lock] = {}
+        self._solo: dict[str, trio.Lock] = {}  # by key, while somebody is alone with it or waits to be
 
     @property
     def n_waiting(self) -> int:
@@ -84,15 +84,21 @@ class Turns:
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
         """Inside, nobody else is in with this key. It takes no place of its own."""
-        async with self._solo.setdefault(key, trio.Lock()):
-            empty = self._closed[key] = trio.Event()
-            try:
-                if key in self._inside:
-                    await empty.wait()
-                yield
-            finally:
-                del self._closed[key]
-                self._let_in()
+        lock = self._solo.setdefault(key, trio.Lock())
+        try:
+            async with lock:
+                empty = self._closed[key] = trio.Event()
+                try:
+                    if key in self._inside:
+                        await empty.wait()
+                    yield
+                finally:
+                    del self._closed[key]
+                    self._let_in()
+        finally:
+            # A lock that is handed on is locked, so nobody waits for this one.
+            if not lock.locked():
+                self._solo.pop(key, None)
 
     def _admit(self, key: str) -> None:
         self._n_inside += 1

@@ -99,6 +99,23 @@ def test_listeners_come_and_go_with_what_a_node_says() -> None:
     assert list(table.nodes(dns)) == ["n1"]
 
 
+def test_nodes_that_are_gone_leave_nothing_behind() -> None:
+    """Once their ports have rested; where to look first is known of a node as long as one of its ports is not free."""
+    book = PortBook(PortTable(), 100, 109)
+    for number in range(50):
+        chosen(book, f"g{number}", node_id=f"n{number}")
+        book.release(f"g{number}", 1.0, used=True)
+    first = chosen(book, "kept", now_s=2.0, node_id="n0")
+    assert len(book._next) == 50
+    assert chosen(book, "last", now_s=40.0, node_id="n0") == first + 1
+    assert list(book._next) == ["n0"]
+    with pytest.raises(PortsExhausted):
+        book.reserve("n9", "many", [ANY] * 11, 41.0)
+    book.release("kept", 41.0, used=False)
+    book.release("last", 41.0, used=False)
+    assert (book._next, book._n_ports) == ({}, {})
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["fixed", "chosen", "end", "listen"]), st.integers(0, 5), st.sampled_from(["n1", "n2"])),
     max_size=60,

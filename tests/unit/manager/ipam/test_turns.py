@@ -107,3 +107,28 @@ async def test_alone_means_alone_with_the_key() -> None:
     order = [entry for entry in done if entry.startswith("alone")]
     assert order == ["alone", "alone ends", "alone", "alone ends"]
     assert "after" in done
+
+
+async def test_keys_that_nobody_uses_are_forgotten() -> None:
+    """Also when whoever waited to be alone gave up, before or after another had left."""
+    turns, done, hold = Turns(4), list[str](), trio.Event()
+
+    async def alone() -> None:
+        async with turns.alone("a"):
+            await hold.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alone)
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(0):
+            async with turns.alone("a"):
+                done.append("never")
+        assert list(turns._solo) == ["a"]
+        nursery.start_soon(alone)
+        await wait_all_tasks_blocked()
+        hold.set()
+    with trio.CancelScope() as cancelled:
+        cancelled.cancel()
+        async with turns.alone("b"):
+            done.append("never")
+    assert (turns._solo, done) == ({}, [])
