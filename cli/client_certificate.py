@@ -18,6 +18,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"beeyard {NAME}",
         description="Certificates for docker commands on other machines (docker --tlsverify). Run it on the manager's host.",
+        allow_abbrev=False,
     )
     parser.add_argument("name", nargs="?", help="whose it is; shows in the manager's log")
     parser.add_argument("--out", metavar="DIR", help="where ca.pem, cert.pem and key.pem are written")

@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         help="take addresses back that were put aside",
         description="Give addresses to tasks again that were put aside because a machine outside the cluster had them: it is "
         "gone, or silent. Prints which. One that still answers for them is found again.",
+        allow_abbrev=False,
     )
     release.add_argument("name", metavar="NETWORK", help="or a pool of it")
     release.add_argument("address", nargs="*", metavar="ADDRESS", help="all of them when none is given")
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "list",
         help="show pools, how full they are, and what is put aside",
         description="Show pools and what is put aside.",
+        allow_abbrev=False,
     )
     show.add_argument("name", nargs="*", metavar="NETWORK", help="or a pool; all when none is given")
     show.set_defaults(run=_list)
@@ -84,6 +86,7 @@ def _add_set(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="change a pool in place",
         description="Change a pool in place: what is not given stays as it is, and tasks keep the addresses that they have. "
         "In a pool with both families the addresses that are given say which one is meant.",
+        allow_abbrev=False,
     )
     change.add_argument(
         "name", help="of the pool: a network made by docker network create --config-only, or with --subnet"

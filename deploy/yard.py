@@ -112,9 +112,9 @@ def a_number_of_nodes(text: str) -> int:
 
 def main(arguments: list[str]) -> None:
     """Entry point of the three commands."""
-    parser = argparse.ArgumentParser(prog="./yard")
+    parser = argparse.ArgumentParser(prog="./yard", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start the cluster, or what has ended of it")
+    up = commands.add_parser("up", help="start the cluster, or what has ended of it", allow_abbrev=False)
     up.add_argument("--nodes", type=a_number_of_nodes, metavar="N", help=f"1 to {NODES_MAX}, default {NODES}")
     up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
     commands.add_parser("down", help="stop the cluster")

@@ -57,7 +57,9 @@ def _summary(n_seeds: int, failed: list[int], hits: Counter[str], took_s: float,
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./yard sim", description="simulate a whole cluster from a seed")
+    parser = argparse.ArgumentParser(
+        prog="./yard sim", description="simulate a whole cluster from a seed", allow_abbrev=False
+    )
     parser.add_argument("seed", nargs="?", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="so many seeds, counting up")
     parser.add_argument("--check", action="store_true", help="compare two runs of the seed")

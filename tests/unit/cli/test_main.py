@@ -59,3 +59,21 @@ def test_a_certificate_is_issued_listed_or_revoked(arguments: list[str]) -> None
     with pytest.raises(SystemExit) as ended:
         client_certificate.main(arguments)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("manage", "--check-conf"),
+        ("join", "--check-conf"),
+        ("pool set lan", "--gate=10.0.0.1"),
+        ("pool list", "--sock=/x"),
+        ("client-certificate", "--lis"),
+    ],
+)
+def test_flags_are_written_out(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is cut short may mean another one tomorrow: each command refuses it."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), flag])
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
