@@ -7,7 +7,6 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 import trio
@@ -16,53 +15,36 @@ from beeyard.netdrivers import attach, codec, detach
 from beeyard.runtime.host import RequestRefused
 from beeyard.runtime.real_netlink import RealNetlink
 from beeyard.runtime.real_silence import silence_links
-from tests.support.driver_conformance import CASES, KernelWorld
+from tests.support.driver_conformance import CASES
 from tests.support.grants import a_grant
 from tests.support.netns import Lan, inside, ip
+from tests.support.real_host import RealHost, real_host
 
 pytestmark = pytest.mark.netns
 
 
-class RealWorld:
-    """One host on a LAN, all made of namespaces; the test itself is in the host's."""
+class DriverHost(RealHost):
+    """One with a second parent."""
 
     def __init__(self, lan: Lan, host: str) -> None:
-        self.netlink = RealNetlink()
-        self.create_netns = lan.create_netns
-        self.drop_netns = lan.drop_netns
-        self.frames_seen = lan.frames_seen
-        self._lan = lan
-        self._host = os.path.basename(host)
+        super().__init__(lan, host)
         # A bridge port receives its packets for the bridge, as an ipvlan parent does for its children.
-        ip(f"-n {self._host} link add br1 type bridge")
-        ip(f"-n {self._host} link add eth1 type veth peer name far1")
-        ip(f"-n {self._host} link set eth1 master br1 up")
-
-    def set_parent_up(self, up: bool) -> None:
-        ip(f"-n {self._host} link set eth0 {'up' if up else 'down'}")
+        ip(f"-n {self.name} link add br1 type bridge")
+        ip(f"-n {self.name} link add eth1 type veth peer name far1")
+        ip(f"-n {self.name} link set eth1 master br1 up")
 
     async def answers(self, address: str) -> bool:
         if ":" in address:
-            return await self._lan.refuses(address)
-        claims = await self._lan.arp(address)
+            return await self.lan.refuses(address)
+        claims = await self.lan.arp(address)
         assert len(claims) <= 1, f"{address} is on the LAN twice: {claims}"
         return bool(claims)
-
-
-@contextlib.asynccontextmanager
-async def real_world() -> AsyncIterator[KernelWorld]:
-    with contextlib.closing(Lan()) as lan:
-        host = lan.add_host(2)
-        with inside(host):
-            world = RealWorld(lan, host)
-            with contextlib.closing(world.netlink):
-                yield world
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_driver_on_the_real_kernel(case):
     """See the case's own docstring."""
-    async with real_world() as world:
+    with real_host(DriverHost) as world:
         await case(world)
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.netns
 @pytest.mark.parametrize("case", cases_for(["macvlan"]), ids=lambda case: case.__name__)
 async def test_links_on_the_real_kernel(case):
     """See the case's own docstring."""
-    async with real_link_world() as world:
+    with real_link_world() as world:
         await case(world)
 
 
@@ -53,7 +53,7 @@ async def test_who_reaches_whom_in_each_macvlan_mode(mode, within_the_host):
 
 async def test_a_host_and_its_task_reach_each_other_only_with_host_access():
     """Both families, both ways, to each address of the host; other hosts still reach both."""
-    async with real_link_world() as world:
+    with real_link_world() as world:
         ip("addr add 10.8.0.2/24 dev eth0")
         netns = world.create_netns()
         grant = a_grant("10.9.0.10/24", "fd00:9::10/64", host_access=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 
@@ -10,59 +9,41 @@ import pytest
 import trio
 
 from beeyard.netdrivers import probe
-from beeyard.runtime.real_netlink import RealNetlink
 from tests.support.ask_conformance import CASES
-from tests.support.netns import Lan, inside, ip
+from tests.support.netns import Lan, ip
+from tests.support.real_host import RealHost, real_host
 
 pytestmark = pytest.mark.netns
 
 
-class RealWorld:
-    """One host on a LAN; the test itself is in the host's namespace."""
+class AskingHost(RealHost):
+    """One with others on its LAN."""
 
     def __init__(self, lan: Lan, host: str) -> None:
-        self.netlink = RealNetlink()
-        self.create_netns = lan.create_netns
-        self.frames_seen = lan.frames_seen
-        self.shout = lan.shout
-        self._lan = lan
-        self._host = os.path.basename(host)
-        self.own_mac = self._mac(self._host)
+        super().__init__(lan, host)
+        self.own_mac = self._mac(self.name)
 
     @staticmethod
     def _mac(name: str) -> str:
         return ip(f"-n {name} -o link show eth0").split("link/ether ")[1].split()[0]
 
-    def set_parent_up(self, up: bool) -> None:
-        ip(f"-n {self._host} link set eth0 {'up' if up else 'down'}")
-
     def foreigner(self, *addresses: str) -> str:
-        name = os.path.basename(self._lan.add_host(99))
+        name = os.path.basename(self.lan.add_host(99))
         for address in addresses:
             ip(f"-n {name} addr add {address} dev eth0{' nodad' if ':' in address else ''}")
         return self._mac(name)
 
 
-@contextlib.contextmanager
-def real_world():
-    with contextlib.closing(Lan()) as lan:
-        host = lan.add_host(2)
-        with inside(host):
-            world = RealWorld(lan, host)
-            with contextlib.closing(world.netlink):
-                yield world
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_asking_on_the_real_kernel(case):
     """See the case's own docstring."""
-    with real_world() as world:
+    with real_host(AskingHost) as world:
         await case(world)
 
 
 async def test_many_questions_share_one_socket_and_leave_nothing():
     """100 at once hold two descriptors; afterwards descriptors and threads are back where they were."""
-    with real_world() as world:
+    with real_host(AskingHost) as world:
         n_fds, n_threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         async with trio.open_nursery() as nursery:
             for number in range(100):
@@ -77,7 +58,7 @@ async def test_many_questions_share_one_socket_and_leave_nothing():
 
 async def test_a_parent_that_goes_down_meanwhile_ends_the_question():
     """Whoever waits is not left waiting, and the next who asks gets a fresh socket."""
-    with real_world() as world:
+    with real_host(AskingHost) as world:
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(probe.conflicts, world.netlink, [("eth0", "10.9.0.64/24")], 60.0)

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 import pytest
 
-from beeyard.runtime.real_netlink import RealNetlink
-from tests.support.netns import Lan, inside, ip
+from tests.support.netns import Lan, ip
+from tests.support.real_host import RealHost, real_host
 from tests.support.route_conformance import CASES
 
 pytestmark = pytest.mark.netns
 
 
-class RealWorld:
-    """One host on a LAN; the test itself is in the host's namespace."""
+class RoutingHost(RealHost):
+    """One with an IPv6 address on its parent, which goes with a link that goes down."""
 
-    def __init__(self, host: str) -> None:
-        self.netlink = RealNetlink()
-        self._host = os.path.basename(host)
+    def __init__(self, lan: Lan, host: str) -> None:
+        super().__init__(lan, host)
         self.set_parent_up(True)
 
-    def set_parent_up(self, up: bool) -> None:
-        ip(f"-n {self._host} link set eth0 {'up' if up else 'down'}")
-        if up:  # IPv6 addresses go with a link that goes down
-            ip(f"-n {self._host} addr replace fd00:9::2/64 dev eth0 nodad")
+    def set_up(self, interface: str, up: bool) -> None:
+        super().set_up(interface, up)
+        if up:
+            ip(f"-n {self.name} addr replace fd00:9::2/64 dev {interface} nodad")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_routes_on_the_real_kernel(case):
     """See the case's own docstring."""
-    with contextlib.closing(Lan()) as lan:
-        host = lan.add_host(2)
-        with inside(host):
-            world = RealWorld(host)
-            with contextlib.closing(world.netlink):
-                await case(world)
+    with real_host(RoutingHost) as world:
+        await case(world)

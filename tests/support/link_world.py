@@ -5,53 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
 
 import trio
 
-from beeyard.runtime.real_netlink import RealNetlink
 from tests.support.netns import Lan, inside, ip
+from tests.support.real_host import RealHost, real_host
 
 _ANSWER_S = 1.0
 
 
-class RealLinkWorld:
-    """One host on a LAN, all made of namespaces; the test itself is in the host's."""
+class RealLinkWorld(RealHost):
+    """One with a second interface on the same LAN."""
 
     def __init__(self, lan: Lan, host: str) -> None:
-        self.netlink = RealNetlink()
-        self.lan = lan
-        self.host = host
-        self.create_netns = lan.create_netns
-        self.drop_netns = lan.drop_netns
-        self.frames_seen = lan.frames_seen
-        self._name = os.path.basename(host)
+        super().__init__(lan, host)
         bridge = os.path.basename(lan.netns)
-        ip(f"link add eth2 netns {self._name} type veth peer name more2 netns {bridge}")
+        ip(f"link add eth2 netns {self.name} type veth peer name more2 netns {bridge}")
         ip(f"-n {bridge} link set more2 master lan0 up")
         # Without link-local addresses, so that no question of the host's own is mistaken for an announcement.
-        ip(f"-n {self._name} link set eth2 addrgenmode none up")
-        ip(f"-n {self._name} addr add fd00:9::2/64 dev eth0 nodad")
+        ip(f"-n {self.name} link set eth2 addrgenmode none up")
+        ip(f"-n {self.name} addr add fd00:9::2/64 dev eth0 nodad")
         # On one LAN with eth0, it would answer for the addresses of eth0 too.
         with inside(host), open("/proc/sys/net/ipv4/conf/eth2/arp_ignore", "w") as setting:
             setting.write("1")
-
-    def set_up(self, interface: str, up: bool) -> None:
-        ip(f"-n {self._name} link set {interface} {'up' if up else 'down'}")
 
     async def claims(self, address: str) -> list[str]:
         return await (self.lan.solicit(address) if ":" in address else self.lan.arp(address))
 
 
-@contextlib.asynccontextmanager
-async def real_link_world() -> AsyncIterator[RealLinkWorld]:
+def real_link_world() -> contextlib.AbstractContextManager[RealLinkWorld]:
     """A host in which the calling thread is for the length of the context."""
-    with contextlib.closing(Lan()) as lan:
-        host = lan.add_host(2)
-        with inside(host):
-            world = RealLinkWorld(lan, host)
-            with contextlib.closing(world.netlink):
-                yield world
+    return real_host(RealLinkWorld)
 
 
 async def talks(client: str, server: str, address: str, *, port: int = 7) -> bool:

@@ -27,7 +27,7 @@ CASES = [case for case in cases_for(["macvlan", "ipvlan", "vlan"]) if case not i
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_links_on_a_kernel_with_all_kinds(case: Case) -> None:
     """See the case's own docstring."""
-    async with real_link_world() as world:
+    with real_link_world() as world:
         await case(world)
 
 
