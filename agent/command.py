@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 import msgspec
 import structlog
@@ -23,7 +25,7 @@ from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller, Host
 from beeyard.runtime.real_hooks import RealHooks
-from beeyard.runtime.real_lock import sole_use
+from beeyard.runtime.real_lock import sole_in_network, sole_use
 from beeyard.runtime.real_main import Command, Running, with_scheme
 from beeyard.runtime.settings import Settings
 
@@ -104,10 +106,21 @@ def _executor(config: AgentConfig) -> ProcessExecutor:
     )
 
 
+@contextlib.contextmanager
+def _alone(config: AgentConfig) -> Iterator[None]:
+    """Without another agent, or purge, that would take what is this one's.
+
+    On one directory they would take each other's sessions and tasks, in one network namespace what `take_back` lists.
+    """
+    with sole_use(config.state_dir, "agent"), contextlib.ExitStack() as stack:
+        if not config.share_network:
+            stack.enter_context(sole_in_network("agent"))
+        yield
+
+
 async def run(config: AgentConfig, task_status: trio.TaskStatus[Running]) -> None:
     """Be the agent of this machine until cancelled, which leaves the tasks running."""
-    # Two agents on one directory would take each other's sessions, and a purge the tasks of the agent beside it.
-    with sole_use(config.state_dir, "agent"):
+    with _alone(config):
         executor = _executor(config)
         try:
             hooks = RealHooks(config.hooks.directory, config.log_dir, spawn=executor.spawn_hook)
@@ -128,7 +141,7 @@ async def purge(config: AgentConfig) -> None:
         except ClusterError as error:
             log.error("a task is left behind", task=controller.task_id, reason=str(error))
 
-    with sole_use(config.state_dir, "agent"):
+    with _alone(config):
         executor = _executor(config)
         try:
             async with trio.open_nursery() as nursery:

@@ -53,6 +53,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     # How long the LAN is asked whether anybody has a task's addresses already, before they are used; 0: not at all. Each
     # start takes so much longer. A machine that answers later than that is not found.
     probe_s: Moment = 0.1
+    # Whether other agents may be in this network namespace. They take each other's VLANs, routes and host-side links for
+    # their own, so that is for tests, and for agents whose tasks have no networks.
+    share_network: bool = False
     # What is called for each task on this node, and what it may add to one; see docs/node-hooks.md.
     hooks: HookPolicy = HookPolicy()
 

@@ -1,15 +1,40 @@
-"""A directory that one daemon at a time may use."""
+"""A directory, or a network namespace, that one daemon at a time may use."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import socket
+import struct
 from collections.abc import Iterator
 
-from beeyard.core.errors import DiskError
+import structlog
+
+from beeyard.core.errors import DiskError, HostError
 
 LOCK_FILE = "lock"
+# Source: Linux struct ucred: pid, uid, gid.
+_CREDENTIALS = struct.Struct("3i")
+
+log = structlog.get_logger(__name__)
+
+
+class NetworkTaken(HostError):
+    """A daemon of the same kind has this network namespace. `pid`: its process, 0 if it is not known."""
+
+    def __init__(self, who: str, pid: int) -> None:
+        super().__init__(who, pid)
+        self.who = who
+        self.pid = pid
+
+    def __str__(self) -> str:
+        pid = f" (pid {self.pid})" if self.pid else ""
+        return (
+            f"another {self.who}{pid} is in this network namespace: they would take each other's VLANs, routes and host-side "
+            "links away; stop that one, or set share_network for both"
+        )
 
 
 @contextlib.contextmanager
@@ -45,6 +70,46 @@ def sole_use(directory: str, who: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def sole_in_network(who: str) -> Iterator[None]:
+    """Have the network namespace of this thread to oneself, against all that ask the same way, until the block is left.
+
+    The lock is a unix socket without a file, whose names each namespace has for itself; the kernel gives it back however
+    the process ends, and no exec takes it along. Any user may have taken the name: one who is not this process's does not
+    count.
+
+    Args:
+        who: of which kind the users of the namespace are, "agent"; the error says so.
+
+    Raises:
+        NetworkTaken: somebody else has it.
+    """
+    name = f"\0beeyard-{who}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as held:
+        try:
+            held.bind(name)
+            held.listen()  # Else nobody could ask whose it is.
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            pid, uid = _owner(name)
+            if uid in (None, os.geteuid()):
+                raise NetworkTaken(who, pid) from error
+            log.warning("the lock of this network namespace is in the hands of another user", pid=pid, uid=uid)
+        yield
+
+
+def _owner(name: str) -> tuple[int, int | None]:
+    """(process, user) that listens at a name; (0, None) when that cannot be told, as in its first instant."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as asking:
+        try:
+            asking.connect(name)
+        except OSError:
+            return 0, None
+        pid, uid, _ = _CREDENTIALS.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return pid, uid
+
+
 def _locked(path: str) -> int:
     """The locked file, with our pid in it; BlockingIOError when another process has it."""
     while True:
@@ -76,4 +141,4 @@ def _pid_in(path: str) -> str:
         return "unknown"
 
 
-__all__ = ["LOCK_FILE", "sole_use"]
+__all__ = ["LOCK_FILE", "NetworkTaken", "sole_in_network", "sole_use"]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from beeyard.runtime.real_lock import sole_in_network
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
@@ -133,13 +134,43 @@ def test_a_second_agent_or_a_purge_beside_a_running_agent_is_refused(node: YardC
     docker("service", "rm", "kept")
 
 
+@pytest.mark.parametrize("flags", [("--purge",), ("127.0.0.1:1", "--join-token", f"SWMTKN-1-{'0' * 50}-{'0' * 25}")])
+def test_a_second_agent_in_a_network_namespace_is_refused(node: YardCluster, flags: tuple[str, ...]) -> None:
+    """Or a purge, though it has a directory of its own: it would take the VLANs, routes and links of the first."""
+    state = node.state / "second"
+    command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard", "join", *flags, "--state-dir", str(state)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    pid = node.daemons()["agent1"].pid
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"beeyard join: another agent (pid {pid}) is in this network namespace: they would take each other's VLANs, routes "
+        "and host-side links away; stop that one, or set share_network for both\n",
+    )
+    assert not state.exists()
+
+
 def test_an_agent_that_is_not_let_in_leaves_nothing(node: YardCluster) -> None:
     """With a token whose secret is wrong it says so and ends, and no directory tells of it."""
     state = node.state / "refused"
     token = node.get("/swarm")["JoinTokens"]["Worker"]
     flags = ("--state-dir", str(state), node.manager_address, "--join-token", token[:-25] + "0" * 25)
+    flags = (*flags, "--share-network", "true")
     command = [*Lan.enter(node.lan.host(1)), sys.executable, "-m", "beeyard", "join", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert "token" in ended.stderr.splitlines()[-1]
     assert not state.exists()
+
+
+def test_another_user_does_not_keep_an_agent_from_its_namespace() -> None:
+    """By taking the name of the lock first, as anybody may."""
+    kind = f"trial-{os.getpid()}"
+    code = (
+        "import os, sys\nfrom beeyard.runtime.real_lock import sole_in_network\nos.setuid(65534)\n"
+        f"with sole_in_network({kind!r}):\n    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with sole_in_network(kind):
+            holder.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from beeyard.core.errors import DiskError
-from beeyard.runtime.real_lock import LOCK_FILE, sole_use
+from beeyard.runtime.real_lock import LOCK_FILE, NetworkTaken, sole_in_network, sole_use
 
 HOLD = """
 import sys
-from beeyard.runtime.real_lock import sole_use
-with sole_use(sys.argv[1], "agent"):
+from beeyard.runtime.real_lock import sole_in_network, sole_use
+with sole_use(sys.argv[1], "agent") if sys.argv[1].startswith("/") else sole_in_network(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -70,3 +71,34 @@ def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         sole_use(f"{tmp_path}/file/state", "agent"),
     ):
         raise AssertionError
+
+
+def test_a_network_namespace_has_one_user_of_a_kind_until_that_one_is_gone() -> None:
+    """Killed without a warning, it holds nothing any more; users of another kind are not in its way."""
+    kind = f"trial-{os.getpid()}"
+    command = [sys.executable, "-c", HOLD, kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(NetworkTaken) as refused, sole_in_network(kind):
+            raise AssertionError
+        assert (refused.value.who, refused.value.pid) == (kind, holder.pid)
+        assert str(refused.value).startswith(f"another {kind} (pid {holder.pid}) is in this network namespace: ")
+        with sole_in_network(f"{kind}-other"):
+            pass
+        holder.kill()
+    for _ in range(2):
+        with sole_in_network(kind):
+            pass
+
+
+def test_whoever_has_the_name_without_saying_so_is_in_the_way_too() -> None:
+    """It may be one that has just begun."""
+    kind = f"trial-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"\0beeyard-{kind}")
+        with (
+            pytest.raises(NetworkTaken, match=rf"^another {kind} is in this network namespace: "),
+            sole_in_network(kind),
+        ):
+            raise AssertionError
