@@ -45,9 +45,11 @@ class Contact:
 class Lease:
     """One task's lease as this agent gave it to the task's shim, which keeps it even when the agent is dead."""
 
-    def __init__(self, contact: Contact, lease_s: float) -> None:
+    def __init__(self, contact: Contact, lease_s: float, *, binds: bool = True) -> None:
+        """`binds`: whether anything hangs on it. If not, the one that a shim begins with, from its own start, will do."""
         self._contact = contact
         self._lease_s = lease_s
+        self._binds = binds
         self._until_s: float | None = None  # None: not given by this life of the agent
         self._extending = False
 
@@ -56,20 +58,32 @@ class Lease:
         """Whether a lease was given and is over: the shim has acted, and the links do not come back."""
         return self._until_s is not None and trio.current_time() >= self._until_s
 
+    def is_due(self, controller: Controller) -> bool:
+        """Whether there is something to do: to extend it, or to see that it has passed."""
+        if controller.phase not in ("prepared", "started"):
+            return False
+        return self._can_grow or self.has_passed or controller.lapsed
+
+    @property
+    def _can_grow(self) -> bool:
+        until_s = self._contact.confirmed_at_s + self._lease_s
+        enough = self._until_s is None or until_s - self._until_s >= self._lease_s * LEASE_STEP
+        return enough and not self._extending and not self.has_passed and until_s > trio.current_time()
+
     async def extend(self, controller: Controller) -> None:
         """Extend to what the newest confirmed contact allows. Does nothing once the lease has passed.
 
         Raises:
             HostError: the shim cannot be reached and keeps the lease it has.
         """
-        now_s = trio.current_time()
-        until_s = self._contact.confirmed_at_s + self._lease_s
-        enough = self._until_s is None or until_s - self._until_s >= self._lease_s * LEASE_STEP
-        if self._extending or self.has_passed or until_s <= now_s or not enough:
+        if self._until_s is None and not self._binds:
+            self._until_s = trio.current_time() + self._lease_s
+        if not self._can_grow:
             return
+        until_s = self._contact.confirmed_at_s + self._lease_s
         self._extending = True
         try:
-            await controller.renew_lease(until_s - now_s)
+            await controller.renew_lease(until_s - trio.current_time())
             self._until_s = until_s
         finally:
             self._extending = False

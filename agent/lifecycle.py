@@ -12,7 +12,7 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
     RUNNING     until the process ends by itself
     COMPLETE / FAILED / REJECTED / SHUTDOWN
 
-* Only this file moves a task's observed state, and only upwards. `_report` keeps that promise: where a step is done again
+* Only this file moves a task's observed state, and only upwards. `_next` keeps that promise: where a step is done again
   (preparing after a restart of the agent), the state stays and only the message changes.
 * The manager's wishes arrive through `want` and `drop`, which never block. A wish to stop cancels the way up, whatever it
   is doing; every step on it is all or nothing under cancellation, so `_stop` then finds a whole state.
@@ -86,7 +86,7 @@ class TaskLife:
         self._links_first = False
         self._lapsed = False
         self._parents: dict[str, int] = {}  # index of each of its links' parents, as first seen
-        self._lease = Lease(around.contact, assigned.lease_s)
+        self._lease = Lease(around.contact, assigned.lease_s, binds=assigned.fence or bool(assigned.grants))
         self._way_up = trio.CancelScope()
         self._changed = trio.Event()
         self._log = log.bind(task=assigned.id, service=assigned.service_name, slot=assigned.slot)
@@ -128,19 +128,24 @@ class TaskLife:
         self._stop_soon(links_first=True)
         self._wake()
 
+    @property
+    def lease_is_due(self) -> bool:
+        """Whether `renew_lease` has something to do."""
+        return self._named and self._controller is not None and self._lease.is_due(self._controller)
+
     async def renew_lease(self) -> None:
         """Extend the lease to what the newest confirmed contact allows; ends the task when it had passed.
 
         Never raises: a shim that cannot be reached keeps the lease it has.
         """
         controller = self._controller
-        if not self._named or controller is None or controller.phase not in ("prepared", "started"):
+        if controller is None or not self.lease_is_due:
             return
-        if not (self._lease.has_passed or controller.lapsed):
-            try:
+        try:
+            if not controller.lapsed:
                 await self._lease.extend(controller)
-            except HostError as error:
-                self._log.warning("the lease was not extended", reason=str(error))
+        except HostError as error:
+            self._log.warning("the lease was not extended", reason=str(error))
         # The shim is asked, and not only our clock: the lease may have passed in an earlier life of the agent, or while
         # this machine was suspended, which trio's clock does not see.
         if self._lease.has_passed or controller.lapsed:
@@ -166,7 +171,7 @@ class TaskLife:
         except Exception as error:
             # The firebreak: a defect in the handling of one task ends that task and no other.
             self._log.exception("the agent failed at this task")
-            end = self._ended(TaskState.FAILED, err=f"agent: {type(error).__name__}: {error}")
+            end = self._next(TaskState.FAILED, err=f"agent: {type(error).__name__}: {error}")
         await self._bury(end)
         while not self._dropped:
             await self._change()
@@ -180,7 +185,7 @@ class TaskLife:
             return await self._go_up()
         end = await self._stop()
         if self._lapsed:
-            return self._ended(TaskState.FAILED, err=str(LeasePassed(self._assigned.lease_s)), exit_code=end.exit_code)
+            return self._next(TaskState.FAILED, err=str(LeasePassed(self._assigned.lease_s)), exit_code=end.exit_code)
         return end
 
     async def _go_up(self) -> TaskStatus:
@@ -191,25 +196,25 @@ class TaskLife:
         while not self._named:
             await self._change()
         if max(self._status.state, self._assigned.state) >= TaskState.STARTING:
-            return self._ended(
+            return self._next(
                 TaskState.FAILED, err="task: its process is gone; the host restarted or its shim was killed"
             )
         try:
             await self._accept()
             controller = await self._prepare()
-            self._report(TaskState.READY, "ready")
+            self._pass(TaskState.READY, "ready")
             while self._assigned.desired_state < TaskState.RUNNING:
                 await self._change()
             await self._around.steps.starting(self._assigned, controller)
         except HostError as error:
-            end = self._ended(TaskState.REJECTED, message=self._status.message, err=str(error))
+            end = self._next(TaskState.REJECTED, message=self._status.message, err=str(error))
             taken = error.conflicts if isinstance(error, AddressTaken) else ()
             return msgspec.structs.replace(end, conflicts=taken)
         try:
             await self._start(controller)
         except HostError as error:
             exit_code = error.exit_code if isinstance(error, ExecutorError) else None
-            return self._ended(TaskState.FAILED, message=self._status.message, err=str(error), exit_code=exit_code)
+            return self._next(TaskState.FAILED, message=self._status.message, err=str(error), exit_code=exit_code)
         return await self._watch(controller)
 
     def _may_have_run(self, controller: Controller) -> bool:
@@ -228,11 +233,13 @@ class TaskLife:
 
     async def _accept(self) -> None:
         await self._write(self._status)
-        self._report(TaskState.ACCEPTED, "accepted")
-        await self._around.admission.admit(self._assigned, lambda why: self._report(TaskState.ACCEPTED, why))
+        self._pass(TaskState.ACCEPTED, "accepted")
+        await self._around.admission.admit(
+            self._assigned, lambda why: self._publish(self._next(TaskState.ACCEPTED, why))
+        )
 
     async def _prepare(self) -> Controller:
-        self._report(TaskState.PREPARING, "preparing")
+        self._pass(TaskState.PREPARING, "preparing")
         host = self._around.host
         executor = executor_for(self._assigned.spec.image, host.executors)
         additions = await self._around.steps.before(self._assigned)
@@ -248,28 +255,28 @@ class TaskLife:
     async def _start(self, controller: Controller) -> None:
         starting = self._next(TaskState.STARTING, "starting")
         await self._write(starting)
-        self._publish(starting)
+        self._publish(starting, passing=True)
         await self._pause()
         await controller.start()
 
     async def _watch(self, controller: Controller) -> TaskStatus:
         """The command has been started, perhaps by an earlier life of this agent: see how it ends."""
         if controller.phase == "started":
-            self._report(TaskState.RUNNING, "started", pid=controller.pid)
+            self._publish(self._next(TaskState.RUNNING, "started", pid=controller.pid))
         try:
             exit_status = await controller.wait()
         except HostError as error:
-            return self._ended(TaskState.FAILED, err=str(error))
+            return self._next(TaskState.FAILED, err=str(error))
         if exit_status.code == 0:
-            return self._ended(TaskState.COMPLETE, message="finished", exit_code=0)
+            return self._next(TaskState.COMPLETE, message="finished", exit_code=0)
         reason = f": {exit_status.reason}" if exit_status.reason else ""
         err = f"task: non-zero exit ({exit_status.code}){reason}"
-        return self._ended(TaskState.FAILED, message="started", err=err, exit_code=exit_status.code)
+        return self._next(TaskState.FAILED, message="started", err=err, exit_code=exit_status.code)
 
     async def _stop(self) -> TaskStatus:
         controller = self._controller
         if controller is None or controller.phase == "new":
-            return self._ended(TaskState.SHUTDOWN, message="shutdown before it was started")
+            return self._next(TaskState.SHUTDOWN, message="shutdown before it was started")
         exit_status: ExitStatus | None = None
 
         async def stop() -> None:
@@ -282,7 +289,7 @@ class TaskLife:
             await self._insist("stop", stop)
             nursery.cancel_scope.cancel()
         code = exit_status.code if exit_status is not None else None
-        return self._ended(TaskState.SHUTDOWN, message="shutdown", exit_code=code)
+        return self._next(TaskState.SHUTDOWN, message="shutdown", exit_code=code)
 
     async def _hurry_links(self) -> None:
         """A stop is under way with its grace; when the links turn out to be urgent, do not wait for its end."""
@@ -319,10 +326,6 @@ class TaskLife:
     def _address_grants(self) -> list[AddressGrant]:
         return [grant for grant in self._assigned.grants if isinstance(grant, AddressGrant)]
 
-    @property
-    def _has_links(self) -> bool:
-        return bool(self._address_grants)
-
     def _stop_soon(self, *, links_first: bool) -> None:
         self._links_first = self._links_first or links_first
         self._around.admission.stopping(self._assigned.id)
@@ -330,7 +333,7 @@ class TaskLife:
 
     def _lapse(self) -> None:
         """The lease has passed: the shim has taken the links down (and stopped a fenced task)."""
-        if (self._assigned.fence or self._has_links) and not self._must_stop:
+        if (self._assigned.fence or self._address_grants) and not self._must_stop:
             self._lapsed = True
             self._stop_soon(links_first=True)
 
@@ -356,12 +359,11 @@ class TaskLife:
             try:
                 await controller.links_down()
             except ExecutorError as error:
-                if not self._has_links:
-                    return
-                if not controller.netns:
+                if self._address_grants and not controller.netns:
                     raise
-                self._log.warning("the shim did not take the links down; the agent does", reason=str(error))
-                await driver.detach(self._around.host.netlink, controller.netns)
+                if self._address_grants:
+                    self._log.warning("the shim did not take the links down; the agent does", reason=str(error))
+                    await driver.detach(self._around.host.netlink, controller.netns)
 
         await self._insist("take the links down", down)
 
@@ -375,7 +377,7 @@ class TaskLife:
         await self._around.state.save(TaskRecord(assigned=self._assigned, status=status))
 
     def _next(
-        self, state: TaskState, message: str, *, err: str = "", exit_code: int | None = None, pid: int = 0
+        self, state: TaskState, message: str = "failed", *, err: str = "", exit_code: int | None = None, pid: int = 0
     ) -> TaskStatus:
         """The status that follows: never a lower state, always a later time."""
         at_s = max(self._around.host.wall_now_s(), self._status.at_s + 1e-6)
@@ -383,18 +385,15 @@ class TaskLife:
         state = max(state, self._status.state, TaskState.NEW if known.is_terminal else known)
         return TaskStatus(state=state, message=message, err=err, at_s=at_s, exit_code=exit_code, pid=pid)
 
-    def _ended(
-        self, state: TaskState, *, message: str = "failed", err: str = "", exit_code: int | None = None
-    ) -> TaskStatus:
-        return self._next(state, message, err=err, exit_code=exit_code)
+    def _pass(self, state: TaskState, message: str) -> None:
+        """Report a state that the task leaves at once by itself, unless no more is desired yet."""
+        self._publish(self._next(state, message), passing=self._assigned.desired_state > state)
 
-    def _report(self, state: TaskState, message: str, *, pid: int = 0) -> None:
-        self._publish(self._next(state, message, pid=pid))
-
-    def _publish(self, status: TaskStatus) -> None:
+    def _publish(self, status: TaskStatus, *, passing: bool = False) -> None:
         self._status = status
-        self._around.reporter.report(self._assigned.id, status)
-        self._log.info("task status", state=status.state.name, message=status.message, err=status.err)
+        self._around.reporter.report(self._assigned.id, status, passing=passing)
+        say = self._log.debug if passing else self._log.info
+        say("task status", state=status.state.name, message=status.message, err=status.err)
 
 
 __all__ = ["TaskLife"]

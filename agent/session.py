@@ -250,7 +250,7 @@ class Session:
         if self._workload.apply(assignments):
             self._equipment.routes.assigned()
             self._resync_asked = False
-            self._nursery.start_soon(self._workload.renew_leases)
+            self._workload.renew_leases()
         elif not self._resync_asked:
             log.warning("a set of assignments is missing", last_seen=self._workload.last_seen)
             self._resync_asked = True
@@ -262,7 +262,7 @@ class Session:
             return  # Never sent, or older than one that was confirmed: it says nothing new.
         self._beaten = {number: at_s for number, at_s in self._beaten.items() if number > heartbeat_number}
         self._equipment.contact.confirm(sent_at_s)
-        self._nursery.start_soon(self._workload.renew_leases)
+        self._workload.renew_leases()
 
     # --- what goes ---
 

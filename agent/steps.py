@@ -61,6 +61,8 @@ class Steps(Step):
         together = NO_ADDITIONS
         for step in self._steps:
             more = await step.before(task)
+            if more is NO_ADDITIONS:
+                continue
             together = msgspec.structs.replace(
                 together,
                 env=(*together.env, *more.env),

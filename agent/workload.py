@@ -107,11 +107,11 @@ class Workload:
                 self._begin(task, links_first=links_first)
         return True
 
-    async def renew_leases(self) -> None:
-        """A manager has confirmed contact: extend every task's lease, each on its own."""
-        async with trio.open_nursery() as nursery:
-            for life in self._lives.values():
-                nursery.start_soon(life.renew_lease)
+    def renew_leases(self) -> None:
+        """A manager has confirmed contact: extend every task's lease that this makes longer, each on its own."""
+        for life in self._lives.values():
+            if life.lease_is_due:
+                self._nursery.start_soon(life.renew_lease)
 
     def note_host_links(self, indices: Mapping[str, int]) -> None:
         """Which links this host has now, and their indices: tasks whose parent is gone say so."""

@@ -82,7 +82,7 @@ async def the_node_runs_it(tour: Tour, machine: str, task: Task) -> None:
     #    address, then makes namespaces, cgroup and shim.
     assert tour.states_on_the_node(task.id) == ["ACCEPTED", "PREPARING"]
     asked = [sent.frame for sent in tour.parts(machine).kernel.frames if sent.netns == ""]
-    assert [ipaddress.ip_address(frame[38:42]) for frame in asked] == [address.ip]
+    assert {ipaddress.ip_address(frame[38:42]) for frame in asked} == {address.ip}
 
     # 10. The interface: created in the task's own namespace with exactly that address, announced to the LAN; then READY.
     await tour.feed.until(TaskState.STARTING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from beeyard.agent.reporter import IN_FLIGHT_MAX, REPORTS_PER_MESSAGE, Reporter
+from beeyard.agent.reporter import IN_FLIGHT_MAX, PASSING_S, REPORTS_PER_MESSAGE, Reporter
 from beeyard.core.model import TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.core.wire import StatusReport
@@ -107,8 +107,32 @@ async def test_asking_sends_an_empty_message_once(autojump_clock):
     assert silent.cancelled_caught
 
 
-def test_a_lower_status_is_a_defect():
+async def test_a_lower_status_is_a_defect():
     reporter = Reporter(coalesce_s=0.010)
     reporter.report("t1", status(TaskState.RUNNING))
     with pytest.raises(AssertionError):
         reporter.report("t1", status(TaskState.READY))
+
+
+async def test_a_status_in_passing_waits_for_one_that_matters(autojump_clock):
+    reporter = Reporter(coalesce_s=0.010)
+    began_s = trio.current_time()
+
+    async def start_task() -> None:
+        reporter.report("t1", status(TaskState.PREPARING), passing=True)
+        await trio.sleep(0.050)
+        reporter.report("t1", status(TaskState.RUNNING))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start_task)
+        message = await reporter.next()
+    assert said(message) == {"t1": TaskState.RUNNING}
+    assert trio.current_time() - began_s == pytest.approx(0.060)
+
+
+async def test_a_status_in_passing_that_lasts_is_told(autojump_clock):
+    reporter = Reporter(coalesce_s=0.010)
+    began_s = trio.current_time()
+    reporter.report("t1", status(TaskState.PREPARING), passing=True)
+    assert said(await reporter.next()) == {"t1": TaskState.PREPARING}
+    assert trio.current_time() - began_s == pytest.approx(PASSING_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 import structlog
 
 from beeyard.runtime import real_log
-from beeyard.runtime.real_log import JournalWriter, encoded, field_name
+from beeyard.runtime.real_log import JournalWriter, PlainWriter, encoded, field_name
 
 
 def parsed(data: bytes) -> dict[str, str]:
@@ -124,3 +125,11 @@ def test_only_the_stream_that_the_service_manager_named_is_the_journal(
     monkeypatch.delenv("JOURNAL_STREAM")
     with open(tmp_path / "stream") as stream:
         assert not real_log.is_journal(stream.fileno())
+
+
+def test_a_line_for_a_file_has_time_level_fields_and_traceback() -> None:
+    event = {"event": "task failed", "level": "error", "task": "t1", "node": "n 1", "exception": "Traceback:\n  here"}
+    line = PlainWriter()(None, "exception", event)
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[error\] task failed task=t1 node='n 1'\nTraceback:\n  here", line
+    )
