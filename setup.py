@@ -47,8 +47,8 @@ SHIM_DEBUG = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-s
 def compile_shim(target: Path) -> None:
     """Compile the program that holds a task (`agent/executors/process/native`), and put it in place in one step.
 
-    It is linked statically where the host has a static C library, as one that can compile has on Debian: such a program starts
-    faster. Else it works all the same.
+    It is linked statically where the host has a static C library, as one that can compile has on Debian: such a program
+    starts faster. Else it works all the same.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")

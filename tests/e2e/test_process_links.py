@@ -86,7 +86,7 @@ async def test_a_task_whose_shim_cannot_start_it_is_silent_when_its_links_are_sa
     """The shim fails before there is a program, as on a full disk: the end of the task is reported behind `links_down`."""
     async with a_task_on_a_lan(started=False) as task:
         controller = task.controller
-        os.mkdir(f"{task.machine.executor.places.shim_dir(controller.task_id)}/started")
+        os.mkdir(f"{task.machine.executor.places.shim_dir(controller.task_id)}/exit.json")
         with pytest.raises(ExecutorError, match="Is a directory"):
             await controller.start()
         await controller.links_down()

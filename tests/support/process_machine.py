@@ -71,12 +71,19 @@ class ProcessMachine:
         ]  # the dead that wait for their reaper have none
 
     async def until_zygote_is_childless(self) -> None:
-        """Wait until all that the zygote was asked for has been forked, and has ended."""
+        """Wait until all that the zygote and its helper were asked for has been started, and has ended."""
         await self.executor._zygote.ask("sweep", places=self.executor.places, spared=["t" * 25])
-        pid = self.executor.zygote_pid
         with trio.fail_after(SETTLE_S):
-            while pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text():  # noqa: ASYNC110 - the kernel sends no event
+            while len(self._below(self.executor.zygote_pid)) > 1:  # noqa: ASYNC110 - the kernel sends no event
                 await trio.sleep(0.005)
+
+    def _below(self, pid: int) -> list[int]:
+        """Children of a process, and theirs."""
+        found: list[int] = []
+        with contextlib.suppress(OSError):
+            for child in map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+                found += [child, *self._below(child)]
+        return found
 
     async def kill_shim(self, task_id: str) -> None:
         os.kill(self.processes(task_id)[0], signal.SIGKILL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from beeyard.agent.executors.process.zygote_client import zygote_command
+from beeyard.agent.executors.process.zygote_client import PROGRAM, zygote_command
 
 
 def main(arguments: list[str]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
         return 2
     os.set_inheritable(3, True)
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-    os.execve(sys.executable, zygote_command("-"), environment)
+    os.execve(PROGRAM, zygote_command("-"), environment)
 
 
 __all__ = ["main"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 from typing import NamedTuple
 
 from beeyard.agent.executors.process.cgroups import Hierarchy, Limits, TaskCgroup, at, here
 
 SHIM_TITLE = "beeyard-shim"
 ZYGOTE_TITLE = "beeyard-zygote"
-TASK_FILE = "task.msgpack"  # in a shim's directory
+HELPER_TITLE = "beeyard-helper"
+# In a shim's directory:
+TASK_FILE = "task.msgpack"  # the task, for the agent's next life
+END_FILE = "exit.json"  # how it has ended; as long as it runs, how it will have if its shim is killed
 
 
 class Places(NamedTuple):
@@ -82,6 +85,13 @@ class Exit(NamedTuple):
     signal: int = 0
     reason: str = ""
 
+    def to_json(self) -> str:
+        return json.dumps(self._asdict())
+
+
+# How a task has ended whose shim cannot tell.
+SHIM_GONE = Exit(128 + signal.SIGKILL, signal.SIGKILL, "its shim is gone: killed, or this host restarted")
+
 
 def reason_of(error: OSError) -> str:
     """What a person needs of a failed system call: the file and the kernel's word for it."""
@@ -89,36 +99,19 @@ def reason_of(error: OSError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Write a small file, such as the kernel's, without the layers of `open`, which a small process does not need."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, data)
-    finally:
-        os.close(fd)
-
-
-def save_exit(directory: str, status: Exit) -> None:
-    """Keep how a task ended that its shim can tell no more, as a shim does: in its directory, whole or not at all.
-
-    It is not synced, for a power cut ends every task of the host anyway: one whose agent had not yet written its end down has
-    failed then.
-    """
-    path = f"{directory}/exit.json"
-    write_file(f"{path}.new", json.dumps(status._asdict()).encode())
-    os.rename(f"{path}.new", path)
-
-
 def load_exit(directory: str) -> Exit | None:
-    """What `save_exit` kept; None when there is none, or none that is whole."""
+    """What a shim keeps of its task from the moment the program starts; None when it never did."""
     try:
-        with open(f"{directory}/exit.json") as file:
+        with open(f"{directory}/{END_FILE}") as file:
             return Exit(**json.load(file))
     except (FileNotFoundError, ValueError):
         return None
 
 
 __all__ = [
+    "END_FILE",
+    "HELPER_TITLE",
+    "SHIM_GONE",
     "SHIM_TITLE",
     "TASK_FILE",
     "ZYGOTE_TITLE",
@@ -128,6 +121,4 @@ __all__ = [
     "Places",
     "load_exit",
     "reason_of",
-    "save_exit",
-    "write_file",
 ]

@@ -13,12 +13,11 @@ import socket
 import time
 
 from beeyard.agent.executors.process import cgroups, kernel
-from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Places, load_exit, save_exit
+from beeyard.agent.executors.process.order import SHIM_TITLE, TASK_FILE, Exit, Places, load_exit
 from beeyard.runtime.real_silence import silence_links
 
 # 5 s: killed processes end within milliseconds; one that waits for a dead disk does not end at all.
 DEATH_S = 5.0
-SHIM_KILLED = "its shim is gone: killed, or this host restarted"
 
 
 def remove_tree(path: str) -> None:
@@ -125,12 +124,7 @@ def bury(places: Places, task_id: str, pids: list[int] | None = None) -> Exit | 
     Cgroup and files stay for `clean`, so that the next life of the agent can still tell.
     """
     kill(places, task_id, processes(places).get(task_id, []) if pids is None else pids)
-    directory = places.shim_dir(task_id)
-    status = load_exit(directory)
-    if status is None and os.path.exists(f"{directory}/started"):
-        status = Exit(128 + signal.SIGKILL, signal.SIGKILL, SHIM_KILLED)
-        save_exit(directory, status)
-    return status
+    return load_exit(places.shim_dir(task_id))
 
 
 def clean(places: Places, task_id: str, pids: list[int] | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from beeyard.agent.executors.process import additions, cgroups, kernel, launch, view
 from beeyard.agent.executors.process.launch import LaunchError, User
-from beeyard.agent.executors.process.order import TASK_FILE, Order
+from beeyard.agent.executors.process.order import END_FILE, SHIM_GONE, TASK_FILE, Order
 from beeyard.agent.executors.process.script import Step, encode, step, write
 from beeyard.runtime.stop_signal import signal_number
 
@@ -57,6 +57,7 @@ def _facts(order: Order, user: User, stop_signal: int) -> Iterator[Step]:
         f"killed: did not stop within {order.grace_s:g} s",
         f"stopped: no word from a manager for {order.lease_s:g} s",
         f"killed: memory limit{limit} reached",
+        SHIM_GONE.to_json(),
     )
 
 
@@ -95,7 +96,7 @@ def _undo(order: Order) -> Iterator[Step]:
         yield step("drop-cgroup", path)
     for path in (f"{task_dir}/work", f"{task_dir}/tmp", task_dir):
         yield step("drop-tree", path)
-    for name in (TASK_FILE, "sock", "started", "exit.json"):
+    for name in (TASK_FILE, "sock", END_FILE):
         yield step("drop-file", f"{shim_dir}/{name}")
     yield step("drop-tree", shim_dir)
 

@@ -12,20 +12,24 @@ from typing import Self
 import trio
 
 import beeyard
-from beeyard.agent.executors.process import zygote
-from beeyard.agent.executors.process.order import Places, reason_of
+from beeyard.agent.executors.process import helper
+from beeyard.agent.executors.process.order import SHIM_TITLE, ZYGOTE_TITLE, Places, reason_of
 from beeyard.core.errors import ExecutorError
 
-# Room for the command line that the zygote shows: a title and a state directory.
+# Made of native/ when Beeyard is built.
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "beeyard-shim")
+SOCKET_FD = 3  # where a zygote has its agent
+# Room for the command lines that shims and the helper show: a title, a state directory, a task id.
 _TITLE_ROOM = "-" * 512
 LINE_BYTES_MAX = 16 << 20
 
 
 def zygote_command(state_dir: str) -> list[str]:
-    """The command line of a zygote, which serves the socket on its descriptor 3."""
+    """The command line of a zygote, whose program is `PROGRAM`; in it that of its helper."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(beeyard.__file__)))
-    code = f"import sys; sys.path.insert(0, {root!r}); from {zygote.__name__} import main; main()"
-    return [sys.executable, "-I", "-S", "-B", "-X", "no_debug_ranges", "-c", code, state_dir, _TITLE_ROOM]
+    code = f"import sys; sys.path.insert(0, {root!r}); from {helper.__name__} import main; main()"
+    python = [sys.executable, "-I", "-S", "-B", "-X", "no_debug_ranges", "-c", code, state_dir, _TITLE_ROOM]
+    return [ZYGOTE_TITLE, state_dir, *python]
 
 
 class LineStream:
@@ -97,13 +101,17 @@ class Zygote:
             return self._connect()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                zygote_command(self._places.state_dir),
-                {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LANG": "C.UTF-8"},
-                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), zygote.SOCKET_FD)],
-                setpgroup=0,
-            )
+            try:
+                self.pid = os.posix_spawn(
+                    PROGRAM,
+                    zygote_command(self._places.state_dir),
+                    {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LANG": "C.UTF-8"},
+                    file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), SOCKET_FD)],
+                    setsid=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise ExecutorError("zygote", f"cannot start {PROGRAM}: {error.strerror}") from error
         return trio.socket.from_stdlib_socket(ours)
 
     def _connect(self) -> trio.socket.SocketType:
@@ -153,7 +161,7 @@ class Zygote:
 
     async def open_shim(self, task_id: str) -> LineStream:
         """Have a shim started for a task; gives the connection on which it waits for its order, which the caller closes."""
-        return await self.open(zygote.SHIM + f"{self._places.state_dir}\0{task_id}".encode())
+        return await self.open(f"{SHIM_TITLE}\0{self._places.state_dir}\0{task_id}\0".encode())
 
     async def ask(self, op: str, *fds: int, **fields: object) -> dict[str, object]:
         """One request with one answer.
@@ -193,4 +201,4 @@ class Zygote:
                 self._reap()
 
 
-__all__ = ["LineStream", "Zygote", "zygote_command"]
+__all__ = ["PROGRAM", "LineStream", "Zygote", "zygote_command"]

@@ -1,10 +1,8 @@
-/* beeyard-shim STATE_DIR TASK_ID: the process that holds one task. It outlives the agent, keeps the lease, and knows how the task
- * ended.
+/* The shim: the process that holds one task. It outlives the agent, keeps the lease, and knows how the task ended.
  *
  * Theory of operation
  * -------------------
- * Birth. The zygote (agent/executors/process/zygote.py) starts it, as process 1 of a PID namespace, with one end of a socket pair
- * on descriptor 3, on which the agent sends an order: what to make, what the program is, what to undo, and the sentences that go
+ * Birth. It is a fork of the zygote (zygote.c), process 1 of a PID namespace, with one end of a socket pair on descriptor 3, on which the agent sends an order: what to make, what the program is, what to undo, and the sentences that go
  * with it. All that needs thinking was thought when the order was written (script.py); here it is checked for its form and done.
  * The shim makes everything (directories, cgroup, network namespace, its listening socket), says "prepared", and waits for "keep".
  * A connection that ends before that (the agent was cancelled, or killed) means that nobody knows of this task: the shim removes
@@ -30,7 +28,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -38,19 +35,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AGENT 3
-
-static void be_a_daemon(void) {
+static void stand_apart(void) {
     sigset_t mine;
-    prctl(PR_SET_NAME, "beeyard-shim", 0, 0, 0); /* it was executed through a descriptor, whose number would be its name */
-    setsid();
-    umask(022);
-    fcntl(AGENT, F_SETFD, FD_CLOEXEC);
-    for (int i = 0; i < N_IGNORED; i++) signal(IGNORED[i], SIG_IGN);
     sigemptyset(&mine);
     sigaddset(&mine, SIGCHLD);
     sigaddset(&mine, SIGTERM);
     sigprocmask(SIG_SETMASK, &mine, NULL); /* read from a descriptor, see task.c */
+    signal(SIGTERM, SIG_DFL);
     /* -900: under pressure the kernel takes the task, whose end a shim can tell, long before the shim. In a container without
      * CAP_SYS_RESOURCE it stays as it is. */
     write_file("/proc/self/oom_score_adj", "-900", 4, 0);
@@ -127,11 +118,11 @@ static bool is_kept(struct peer *agent) {
     return false;
 }
 
-static void hold_task(void) {
+void hold_task(void) {
     struct order order;
-    for (int i = 0; i < PEERS_MAX; i++) peers[i].fd = -1;
-    struct peer *agent = add_peer(AGENT);
-    int got = read_order(AGENT, &order);
+    stand_apart();
+    struct peer *agent = add_peer(AGENT_FD);
+    int got = read_order(AGENT_FD, &order);
     if (got == 0) return; /* the agent gave up before it had asked for anything */
     int prepared = got < 0 ? -1 : prepare(&order);
     if (prepared > 0) {
@@ -190,13 +181,9 @@ static int check_requests(void) {
 }
 
 int main(int n_arguments, char **arguments) {
+    if (n_arguments > 2 && strcmp(arguments[0], "beeyard-zygote") == 0) return be_zygote(n_arguments, arguments);
     if (n_arguments == 2 && strcmp(arguments[1], "--check") == 0) return check_order();
     if (n_arguments == 2 && strcmp(arguments[1], "--check-requests") == 0) return check_requests();
-    if (n_arguments != 3 || getpid() != 1) {
-        fputs("beeyard-shim: agents start it, as process 1 of a PID namespace, with a socket on descriptor 3\n", stderr);
-        return 2;
-    }
-    be_a_daemon();
-    hold_task();
-    return 0;
+    fputs("beeyard-shim: agents start it, as beeyard-zygote, with a socket on descriptor 3\n", stderr);
+    return 2;
 }

@@ -11,7 +11,7 @@
 /* What each record is called and takes: s a text, n a number, * any number of texts. By enum op. */
 static const struct { const char *name, *takes; } KNOWN[N_OPS] = {
     [OP_TASK] = {"task", "ssnnnnnnnns"},
-    [OP_SAY] = {"say", "sss"},
+    [OP_SAY] = {"say", "ssss"},
     [OP_ENV] = {"env", "*"},
     [OP_ARGV] = {"argv", "s*"},
     [OP_CANDIDATES] = {"candidates", "s*"},

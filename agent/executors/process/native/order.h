@@ -40,7 +40,8 @@ struct record {
 enum { TASK_DIRECTORY, TASK_LOG, TASK_LOG_BYTES, TASK_UID, TASK_GID, TASK_OWN_NETWORK, TASK_STOP_SIGNAL, TASK_GRACE_NS,
        TASK_LEASE_NS, TASK_FENCE, TASK_OOM_FILE };
 /* Fields of OP_SAY: sentences that are told when … */
-enum { SAY_GRACE, SAY_FENCE, SAY_OOM }; /* … the grace was over, the lease of a fenced task lapsed, memory ran out */
+enum { SAY_GRACE, SAY_FENCE, SAY_OOM, /* … the grace was over, the lease of a fenced task lapsed, memory ran out */
+       SAY_SHIM_GONE };               /* the end of a task whose shim was killed, as JSON */
 
 struct order {
     struct record *records;

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 struct peer peers[PEERS_MAX];
+int n_peers;
 
 struct peer *add_peer(int fd) {
     for (int i = 0; i < PEERS_MAX; i++) {
-        if (peers[i].fd >= 0) continue;
+        if (peers[i].fd) continue;
+        if (i == n_peers) n_peers++;
         peers[i].fd = fd;
         peers[i].starting = peers[i].waiting = peers[i].overlong = false;
         peers[i].n_received = 0;
@@ -23,7 +25,7 @@ struct peer *add_peer(int fd) {
 
 void drop_peer(struct peer *peer) {
     close(peer->fd);
-    peer->fd = -1;
+    peer->fd = 0;
 }
 
 bool receive(struct peer *peer) {

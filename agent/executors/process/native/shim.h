@@ -17,6 +17,15 @@
 /* What a path or a composed sentence may take. Linux takes no longer path in one call. */
 #define PATH_BYTES 4096
 
+/* Where zygote and shim have the agent. */
+#define AGENT_FD 3
+
+/* --- zygote.c: starting shims, and the helper for all else --- */
+int be_zygote(int n_arguments, char **arguments);
+
+/* --- main.c: a shim's birth --- */
+void hold_task(void);
+
 /* --- failure.c: sentences for people --- */
 extern char failure[FAILURE_BYTES];
 bool fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -87,13 +96,14 @@ size_t quote(char *out, size_t room, const char *text); /* as a JSON string */
 /* A request has a hundred bytes; a longer line is read to its end and refused. */
 #define REQUEST_BYTES_MAX 4096
 struct peer {
-    int fd; /* -1: free */
+    int fd; /* 0: free, as all of them are at first; no peer has that descriptor */
     bool starting, waiting; /* what it is to be told of */
     bool overlong;
     size_t n_received;
     char received[REQUEST_BYTES_MAX];
 };
 extern struct peer peers[PEERS_MAX];
+extern int n_peers; /* those behind were never used, and cost no page of memory */
 struct peer *add_peer(int fd); /* NULL when there is no room */
 void drop_peer(struct peer *peer);
 bool receive(struct peer *peer); /* false: it has hung up */

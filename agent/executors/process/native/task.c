@@ -27,6 +27,8 @@
 #include <unistd.h>
 
 #define NEVER UINT64_MAX
+/* More than most ends take; a longer one is written all the same. */
+#define END_BYTES 200
 
 static const struct order *order;
 static enum { PREPARED, STARTING, STARTED, EXITED } phase;
@@ -68,11 +70,19 @@ static void links_down_or_die(void) {
     if (!links_down()) _exit(1);
 }
 
-/* "DIRECTORY/NAME", until the next call */
-static const char *in_directory(const char *name) {
+/* The file with the end of a task that has started. Who finds it without its shim takes it for the truth, so it is written when
+ * the program is about to start, with what is true if this process is killed, and in place when more is known. */
+static const char *end_path(void) {
     static char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/%s", of_task(TASK_DIRECTORY), name);
+    if (!*path) snprintf(path, sizeof path, "%s/exit.json", of_task(TASK_DIRECTORY));
     return path;
+}
+
+/* Write it at once and with the same length, whole or not at all. Not synced, for a power cut ends every task of the host anyway. */
+static bool keep_end(const char *text) {
+    char padded[sizeof exit_text];
+    snprintf(padded, sizeof padded, "%-*s\n", END_BYTES, text);
+    return write_file(end_path(), padded, strlen(padded), O_CREAT) || fail_errno(end_path());
 }
 
 /* --- ends ---------------------------------------------------------------------------------------------------------- */
@@ -81,20 +91,19 @@ static const char *in_directory(const char *name) {
 static void end(void) {
     links_down_or_die();
     kill_at = NEVER;
-    /* Not synced, for a power cut ends every task of the host anyway. On a full disk this process still knows it. */
-    if (has_ended) write_file(in_directory("exit.json"), exit_text, strlen(exit_text), O_CREAT | O_TRUNC);
+    if (has_ended) keep_end(exit_text); /* in vain on a full disk: this process still knows it */
     phase = EXITED;
     program_pid = 0;
-    for (struct peer *peer = peers; peer < peers + PEERS_MAX; peer++) {
-        if (peer->fd >= 0 && peer->starting) answer_error(peer, no_start);
-        if (peer->fd >= 0 && peer->waiting) tell(peer);
+    for (struct peer *peer = peers; peer < peers + n_peers; peer++) {
+        if (peer->fd && peer->starting) answer_error(peer, no_start);
+        if (peer->fd && peer->waiting) tell(peer);
         peer->starting = peer->waiting = false;
     }
 }
 
 static void end_unstarted(const char *why) {
     snprintf(no_start, sizeof no_start, "%s", why);
-    unlink(in_directory("started"));
+    unlink(end_path());
     end();
 }
 
@@ -117,8 +126,8 @@ static void report_came(void) {
     if (!program_reported() || *program_failure()) return; /* the child's end tells the rest */
     phase = STARTED;
     program_pid = program_host_pid();
-    for (struct peer *peer = peers; peer < peers + PEERS_MAX; peer++) {
-        if (peer->fd >= 0 && peer->starting) tell(peer);
+    for (struct peer *peer = peers; peer < peers + n_peers; peer++) {
+        if (peer->fd && peer->starting) tell(peer);
         peer->starting = false;
     }
     if (stopping) signal_program((int)number(&order->task, TASK_STOP_SIGNAL));
@@ -167,11 +176,8 @@ static void start(struct peer *peer) {
         answer_error(peer, no_start);
     } else if (phase == STARTING) {
         peer->starting = true;
-    } else if (!write_file(in_directory("started"), "", 0, O_CREAT | O_TRUNC)) {
-        fail_errno(in_directory("started"));
-        end_unstarted(failure); /* no room on the disk, no process more: it is over, links down and all */
-        answer_error(peer, no_start);
-    } else if (!start_program(order)) {
+    } else if (!keep_end(said(SAY_SHIM_GONE)) || !start_program(order)) {
+        /* No room on the disk, no process more: it is over, links down and all. */
         end_unstarted(failure);
         answer_error(peer, no_start);
     } else {
@@ -284,9 +290,8 @@ static int until_kill_ms(void) {
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-static int watched(int fd, struct pollfd *place) {
+static void watched(int fd, struct pollfd *place) {
     *place = (struct pollfd){.fd = fd, .events = POLLIN}; /* a negative one is passed over */
-    return fd;
 }
 
 static int watch_signals(void) {
@@ -317,15 +322,16 @@ _Noreturn void serve(int listener, int lease, struct peer *first) {
         watched(lease_timer, &ready[LEASE]);
         watched(takes_output ? output_reader() : -1, &ready[OUTPUT]);
         watched(report_descriptor(), &ready[REPORT]);
-        for (int i = 0; i < PEERS_MAX; i++) watched(peers[i].fd, &ready[FIRST_PEER + i]);
-        if (poll(ready, FIRST_PEER + PEERS_MAX, until_kill_ms()) < 0 && errno != EINTR) _exit(1);
+        int n_watched = n_peers;
+        for (int i = 0; i < n_watched; i++) watched(peers[i].fd ? peers[i].fd : -1, &ready[FIRST_PEER + i]);
+        if (poll(ready, (nfds_t)(FIRST_PEER + n_watched), until_kill_ms()) < 0 && errno != EINTR) _exit(1);
         if (ready[LEASE].revents) lease_lapsed();
         if (ready[OUTPUT].revents && takes_output && take_output() < 0) takes_output = false;
         if (ready[REPORT].revents && report_descriptor() >= 0) report_came();
         if (ready[SIGNALS].revents) signalled(signals);
-        for (int i = 0; i < PEERS_MAX; i++) {
+        for (int i = 0; i < n_watched; i++) {
             struct peer *peer = &peers[i];
-            if (peer->fd < 0 || peer->fd != ready[FIRST_PEER + i].fd || !ready[FIRST_PEER + i].revents) continue;
+            if (!peer->fd || peer->fd != ready[FIRST_PEER + i].fd || !ready[FIRST_PEER + i].revents) continue;
             bool stays = receive(peer);
             serve_lines(peer);
             if (!stays) drop_peer(peer);
