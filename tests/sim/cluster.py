@@ -17,6 +17,7 @@ from beeyard.core.model import Task
 from beeyard.core.wire import AssignedTask
 from beeyard.manager import daemon as manager_daemon
 from beeyard.manager.config import ManagerConfig
+from beeyard.manager.ipam.ask import LATE_S
 from beeyard.runtime.fake_executor import Behaviour
 from beeyard.runtime.host import Host
 from beeyard.runtime.sim import SimMachine, SimWorld
@@ -51,6 +52,8 @@ PLUGIN_ASKED_S = 35.0  # by then a plugin that is out is tried again
 COOL_DOWN_S = 40.0
 # Whatever is under way while somebody looks is done by then: a stop may take 10 s of grace and some tries.
 AT_REST_S = 60.0
+# What a plugin was asked when its machine lost power is waited for longest, and then asked again.
+PLUGIN_AT_REST_S = LATE_S + AT_REST_S
 N_RACKS = 2
 # Nobody is given an address that a stranger had for so long: beyond an address's rest, and soon over.
 CONFIG = ManagerConfig(advertise=f"tcp://{MANAGER}:2377", put_aside_s=90.0)
@@ -291,7 +294,7 @@ class Story:
         await until_it_holds(_as_async(checkers.check_routes, self.world))
         await until_it_holds(_as_async(check_every_port_leads, self.world))
         if self.plugin is not None:
-            await until_it_holds(_as_async(self.plugin.check_books, self.history))
+            await until_it_holds(_as_async(self.plugin.check_books, self.history), within_s=PLUGIN_AT_REST_S)
 
     async def _check_nothing_is_left(self) -> None:
         """Of any task on any machine, in the manager's books and in its plugin's."""
@@ -300,7 +303,7 @@ class Story:
         check_hooks_are_paired(self.world)
         await until_it_holds(self.cluster.check_books_are_empty)
         if self.plugin is not None:
-            await until_it_holds(functools.partial(self._check_plugin, pools=False))
+            await until_it_holds(functools.partial(self._check_plugin, pools=False), within_s=PLUGIN_AT_REST_S)
             await self.cluster.remove_networks()
             await until_it_holds(functools.partial(self._check_plugin, pools=True))
 
@@ -358,9 +361,9 @@ async def until_empty(cluster: Cluster) -> None:
     await trio.sleep(COOL_DOWN_S)
 
 
-async def until_it_holds(check: Callable[[], Awaitable[None]]) -> None:
+async def until_it_holds(check: Callable[[], Awaitable[None]], *, within_s: float = AT_REST_S) -> None:
     """A check passes, at the latest when everything that is under way has ended."""
-    deadline = trio.current_time() + AT_REST_S
+    deadline = trio.current_time() + within_s
     while True:
         try:
             await check()
