@@ -91,12 +91,15 @@ class NodeHookStep(Step):
         """See `Step.before`: call `prepare`."""
         self._here.add(task.id)
         await self._load()
+        names = await self._host.node_hooks.names()
+        if not names and task.id not in self._owed:
+            return NO_ADDITIONS
         async with self._lock(task.id):
             if task.id in self._owed:
                 await self._stop(task.id)  # an earlier life of the agent was killed in the middle of it
             together = NO_ADDITIONS
             asked_by: dict[tuple[str, str], str] = {}
-            for name in await self._host.node_hooks.names():
+            for name in names:
                 await self._owe(task, name)
                 reply = hook_message.reply_of(name, (await self._call(name, "prepare", task)).stdout)
                 together = _join(together, await self._additions(name, task, reply, asked_by))
@@ -114,8 +117,9 @@ class NodeHookStep(Step):
     async def ended(self, task_id: str) -> None:
         """See `Step.ended`: call `stop`. Never raises because of a hook."""
         await self._load()
-        async with self._lock(task_id):
-            await self._stop(task_id)
+        if task_id in self._owed:
+            async with self._lock(task_id):
+                await self._stop(task_id)
         self._here.discard(task_id)
         self._controllers.pop(task_id, None)
         self._locks.pop(task_id, None)

@@ -36,6 +36,7 @@ import trio
 from beeyard.core.errors import DiskError
 from beeyard.runtime.host import Compacted, Record
 from beeyard.runtime.real_files import disk_error, make_directories, sync_directory
+from beeyard.runtime.real_thread import in_thread
 
 T = TypeVar("T")
 
@@ -150,7 +151,7 @@ class SqliteDatabase:
                 raise DiskError(operation, self._path, self._failed, fatal=True)
             connection = self._connection
             try:
-                return await trio.to_thread.run_sync(job, connection)
+                return await in_thread(lambda: job(connection))
             except msgspec.MsgspecError as error:
                 raise DiskError(operation, self._path, f"its log is damaged ({error})") from error
             except sqlite3.Error as error:
