@@ -126,3 +126,19 @@ async def test_plan_on_a_changed_pool_is_made_anew(
         assert address in ("10.1.0.12/24", "10.1.0.13/24")
         assert len(slow.began) == 2
         world.check_books_of([*world.ledger.grants(), *slow.held])
+
+
+async def test_pools_with_one_range_give_each_address_once(autojump_clock: object) -> None:
+    """The scheduler counts their addresses twice; the book refuses the node for those that are not there, and they wait."""
+    same = msgspec.structs.replace(R1, id="p2", name="lan-2")
+    async with manager_world() as world:
+        await world.add(R1, same, LAN, a_node("n1"), web(6))
+        await trio.sleep(10)
+        assert len(world.running()) == len(set(world.addresses())) == 4
+        waiting = [task.status.err for task in world.tasks(live=True) if not task.node_id]
+        assert len(waiting) == 2
+        assert all("no address left in pool lan-" in err for err in waiting)
+        await set_pool(world, "p2", an_ipam(SUBNET, "10.1.0.16/30"))
+        await trio.sleep(60)
+        assert len(world.running()) == len(set(world.addresses())) == 6
+        world.check_books()

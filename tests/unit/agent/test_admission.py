@@ -47,6 +47,23 @@ async def test_memory_is_counted_in_its_own_column():
     )
 
 
+async def test_room_that_a_stopping_task_gives_back_is_waited_for(autojump_clock: object):
+    """A manager that gave the old task up, as when its lease has lapsed, may send the new one before it is gone."""
+    admission = a_node(cpu_nano=2 * CPU)
+    await admission.admit(an_assigned("old", slot=1, cpu_nano=2 * CPU), not_waiting)
+    admission.stopping("old")
+    reasons: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(admission.admit, an_assigned("new", slot=2, cpu_nano=CPU), reasons.append)
+        await trio.testing.wait_all_tasks_blocked()
+        assert reasons == ["waiting for CPU that stopping tasks still hold"]
+        assert nursery.child_tasks
+        admission.release("old")
+    assert await refusal(admission, an_assigned("more", slot=3, cpu_nano=2 * CPU)) == (
+        "insufficient CPU on this node: 2 cores asked, 1 of 2 free"
+    )
+
+
 async def test_a_task_that_reserves_nothing_always_fits():
     admission = a_node(cpu_nano=0, memory_bytes=0)
     admission.hold(an_assigned("big", slot=1, cpu_nano=CPU))
