@@ -40,6 +40,8 @@ DOUBTS_MAX = 5
 # For how long a plugin may answer "no" to a repeated question or to a release before it is believed. A shorter time would
 # believe one that refuses everything while its own database is being repaired.
 BELIEVED_AFTER_S = 3600.0
+# How often a lease whose address is put aside is looked at: an operator may take the address back before its time.
+LOOK_S = 30.0
 # Past this an operator hears of addresses that were not taken back.
 LATE_S = 60.0
 
@@ -139,7 +141,7 @@ class GiveBack:
         rests_s = max((self._ledger.rests_until_s(lease.pool_id, a) for a in lease.addresses), default=-math.inf)
         if rests_s > trio.current_time() + TIME_ERROR_S:
             entry.first_s = rests_s
-            raise _Later(rests_s)
+            raise _Later(min(rests_s, trio.current_time() + LOOK_S))
         for address in lease.addresses:
             await self._release(lease, partial(self._leases.part_id, pool.id, _part_of(pool, address)), address, entry)
         if not lease.addresses:

@@ -10,6 +10,7 @@ from beeyard.core.errors import FailedPrecondition, Unsupported
 from beeyard.core.model import AddressConflict, Task, TaskStatus
 from beeyard.core.states import TaskState
 from beeyard.manager.control.network import remove_network
+from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.control.network_update import NetworkChange, update_network
 from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network, a_network_from, a_service, a_task_spec, an_ipam
@@ -197,8 +198,12 @@ async def test_one_family_that_is_refused_gives_the_other_back(autojump_clock: o
         assert (plugin.books.held, dict(p.world.store.address_leases)) == ({}, {})
 
 
-async def test_what_a_stranger_has_stays_with_the_manager(autojump_clock: object) -> None:
-    """An agent finds an address in use: the plugin does not get it back while it is put aside, and the task gets another."""
+@pytest.mark.parametrize("is_taken_back", [False, True])
+async def test_what_a_stranger_has_stays_with_the_manager(autojump_clock: object, *, is_taken_back: bool) -> None:
+    """An agent finds an address in use: the plugin does not get it back while it is put aside, and the task gets another.
+
+    An operator may take it back before its time.
+    """
     plugin = SimPlugin()
     taken = AddressConflict(address="10.77.0.2", mac="02:00:00:00:00:99")
 
@@ -220,7 +225,9 @@ async def test_what_a_stranger_has_stays_with_the_manager(autojump_clock: object
         await trio.sleep(120)
         assert [task.grants[0].addresses for task in p.world.running()] == [("10.77.0.3/24",)]
         assert plugin.n_calls("ReleaseAddress") == 0
-        await trio.sleep(3700)
+        if is_taken_back:
+            await release_addresses(p.world.store, {"net1": [taken.address]}, 3600.0)
+        await trio.sleep(40 if is_taken_back else 3700)
         assert list(plugin.books.addresses()) == ["10.77.0.1", "10.77.0.3"]
 
 

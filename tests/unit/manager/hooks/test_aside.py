@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
@@ -12,7 +13,7 @@ from beeyard.core.pools import DEFAULT_SEGMENT, pools_of
 from beeyard.core.states import TaskState
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import SAME_MACHINE_MAX, WARNINGS_MAX, Aside, aside_warnings, closed_by
-from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.books import FREE_UNLIMITED, AddressLedger
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Change, View
 from beeyard.manager.store.view import Tables
@@ -99,6 +100,26 @@ async def test_what_is_put_aside_belongs_to_its_pool(autojump_clock: MockClock) 
     stranger = msgspec.structs.replace(task.status, conflicts=(AddressConflict(address="10.77.0.9", mac=MAC),))
     _, ledger = a_manager(msgspec.structs.replace(task, status=stranger))
     assert ledger.aside() == []
+
+
+@pytest.mark.parametrize(("driver", "free"), [("default", 254 - SAME_MACHINE_MAX), ("corp", FREE_UNLIMITED)])
+async def test_a_closed_pool_has_no_addresses_for_the_scheduler(
+    autojump_clock: MockClock, driver: str, free: int
+) -> None:
+    """Whoever counts them, until the time of the first is over; each is tried anew then, and no more."""
+    network = msgspec.structs.replace(a_network(), ipam_driver=driver)
+    planner, ledger = a_manager(network=network)
+    for number in range(SAME_MACHINE_MAX):
+        assert dict(ledger.free())["net1"] > 0
+        refused = msgspec.structs.replace(a_refused_task(f"10.77.0.{number + 2}/24"), id=f"t{number}")
+        planner.apply([Change(kind="task", id=refused.id, index=9, old=None, new=refused)])
+        await trio.sleep(10)
+    assert dict(ledger.free()) == {"net1": 0}
+    assert ledger.all_closed() == [ledger.closed("net1")]
+    assert "answers for 8 addresses of pool lan" in ledger.closed("net1")
+    await trio.sleep(3600 - 10 * SAME_MACHINE_MAX + 1)
+    assert dict(ledger.free()) == {"net1": free + 1 if driver == "default" else free}
+    assert (ledger.closed("net1"), ledger.closed("gone")) == ("", "")
 
 
 def test_an_operator_is_told_of_the_first_few() -> None:
