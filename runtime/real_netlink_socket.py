@@ -21,14 +21,14 @@ _I32 = struct.Struct("=i")
 
 
 class NetlinkSocket:
-    """A route netlink socket of the namespace in which it is made, that speaks one request at a time.
+    """A netlink socket of the namespace in which it is made, of routes if nothing else is said, for one request at a time.
 
     Nothing here awaits: the kernel has put its answer into the socket when `send` returns, and computes the rest of a
     dump inside `recv`. So requests of many tasks never mix, and one that was sent is always known to have worked or not.
     """
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
         self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _ANSWER_S_MAX, 0))

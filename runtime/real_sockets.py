@@ -1,4 +1,4 @@
-"""Which ports of this host other programs have, from /proc/net and by binding them for a moment."""
+"""Which ports of this host other programs have: asked of the kernel, read in /proc/net, or tried by binding them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import errno
 import glob
 import os
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 
 import trio
 
 from beeyard.core.model import HostPort
+from beeyard.runtime import netlink_format as nl
+from beeyard.runtime.real_netlink_socket import NetlinkSocket
 
 # Source: Linux include/net/tcp_states.h. A datagram socket that is bound and not connected is in state "close".
 _LISTEN = "0A"
-_TABLES = (("tcp", "tcp"), ("tcp6", "tcp"), ("udp", "udp"), ("udp6", "udp"))
+_TCP_TABLES = (("tcp", "tcp"), ("tcp6", "tcp"))
+_UDP_TABLES = (("udp", "udp"), ("udp6", "udp"))
 _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _KINDS = {"tcp": (socket.SOCK_STREAM, 0), "udp": (socket.SOCK_DGRAM, 0), "sctp": (socket.SOCK_STREAM, 132)}
+# Source: Linux include/uapi/linux/sock_diag.h and inet_diag.h: struct inet_diag_req_v2, the same states as a bit each, and
+# struct inet_diag_msg, with the local port behind four bytes.
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
+_DIAG_REQUEST = struct.Struct("=BBBBI48x")
+_DIAG_PORT_AT = nl.HEADER.size + 4
 
 
 class RealSockets:
@@ -46,16 +55,38 @@ def _listening() -> list[HostPort]:
             low, high = map(int, file.read().split())
     except OSError:
         low, high = 32768, 60999
-    found = set()
-    for protocol, port, state, _ in _sockets():
-        if port and (state == _LISTEN if protocol == "tcp" else not low <= port <= high):
+    try:
+        found = {HostPort(port=port) for port in _tcp_listeners()}
+    except OSError:  # a kernel without the module for it
+        found = {HostPort(port=port) for _, port, state, _ in _sockets(_TCP_TABLES) if state == _LISTEN}
+    for protocol, port, _, _ in _sockets(_UDP_TABLES):
+        if port and not low <= port <= high:
             found.add(HostPort(protocol=protocol, port=port))
     return sorted(found)
 
 
-def _sockets() -> Iterator[tuple[str, int, str, str]]:
+def _tcp_listeners() -> set[int]:
+    """The ports on which somebody listens.
+
+    The kernel is asked for listeners alone: reading them in /proc/net has it go through its table of all connections, 10 ms
+    on a machine with 24 GiB however few there are.
+    """
+    channel = NetlinkSocket(_NETLINK_SOCK_DIAG)
+    ports: set[int] = set()
+    try:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            asked = _DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(_LISTEN, 16))
+            request = nl.message(_SOCK_DIAG_BY_FAMILY, nl.NLM_F_REQUEST | nl.NLM_F_DUMP, asked)
+            for reply in channel.request(request):
+                ports.add(int.from_bytes(reply[_DIAG_PORT_AT : _DIAG_PORT_AT + 2], "big"))
+    finally:
+        channel.close()
+    return ports
+
+
+def _sockets(tables: Sequence[tuple[str, str]] = _TCP_TABLES + _UDP_TABLES) -> Iterator[tuple[str, int, str, str]]:
     """(protocol, local port, state, inode) of each socket of this namespace."""
-    for name, protocol in _TABLES:
+    for name, protocol in tables:
         with contextlib.suppress(FileNotFoundError), open(f"/proc/thread-self/net/{name}") as file:
             next(file, None)
             for line in file:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
 import pytest
 
 from beeyard.core.model import HostPort
+from beeyard.runtime import real_sockets
 from beeyard.runtime.real_sockets import RealSockets, _is_seen
 
 
@@ -41,6 +43,19 @@ async def test_listeners_and_bound_datagram_sockets_are_seen_and_clients_are_not
     assert udp in seen
     assert of_client not in seen
     assert seen == sorted(set(seen))
+
+
+async def test_listeners_are_read_where_the_kernel_cannot_be_asked(taken, monkeypatch) -> None:
+    """A kernel without inet_diag knows as much, it only takes longer."""
+    asked = await RealSockets().listening()
+
+    def refuse(protocol: int) -> None:
+        raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
+
+    monkeypatch.setattr(real_sockets, "NetlinkSocket", refuse)
+    read = await RealSockets().listening()
+    assert taken[0] in asked
+    assert taken[0] in read
 
 
 async def test_a_port_is_somebodys_by_name_and_free_once_it_is_closed(taken) -> None:
