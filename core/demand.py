@@ -60,7 +60,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     @property
     def amounts(self) -> tuple[int, int]:
         """CPU and memory as the kernel counts them. What no node has stays more than any node has, however large it is."""
-        return max(0, min(self.cpu_nano, AMOUNT_MAX)), max(0, min(self.memory_bytes, AMOUNT_MAX))
+        cpu_nano, memory_bytes = self.cpu_nano, self.memory_bytes
+        if 0 <= cpu_nano <= AMOUNT_MAX and 0 <= memory_bytes <= AMOUNT_MAX:
+            return cpu_nano, memory_bytes
+        return max(0, min(cpu_nano, AMOUNT_MAX)), max(0, min(memory_bytes, AMOUNT_MAX))
 
     @property
     def replicas_limit(self) -> int:

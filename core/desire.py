@@ -43,7 +43,7 @@ NEVER_RAN_S_MIN = 1.0
 TAKEN_MAX = 16
 
 # Steps of one look, so that a service of many thousands does not fill one transaction.
-STEPS_MAX = 2500
+STEPS_MAX = 5000
 
 # A look at a service of 10,000 tasks asks so often that finding the member of the enumeration costs.
 _READY = TaskState.READY

@@ -38,17 +38,20 @@ class ServiceTasks:
 
     def add(self, service_id: str, row: int) -> None:
         """One task more."""
-        self._by_service.setdefault(service_id, Counter())[row] += 1
+        counts = self._by_service.get(service_id)
+        if counts is None:
+            counts = self._by_service[service_id] = Counter()
+        counts[row] = counts.get(row, 0) + 1
         self._change_column(service_id, row, 1)
 
     def remove(self, service_id: str, row: int) -> None:
         """One task less."""
         counts = self._by_service[service_id]
-        counts[row] -= 1
-        assert counts[row] >= 0
-        if not counts[row]:
-            del counts[row]
-        if not counts:
+        left = counts.pop(row) - 1  # and no `del`, which Counter has made a function of Python
+        assert left >= 0
+        if left:
+            counts[row] = left
+        elif not counts:
             del self._by_service[service_id]
         self._change_column(service_id, row, -1)
 

@@ -46,10 +46,14 @@ class Plan(msgspec.Struct, eq=False):
     committing: bool = False  # its fate is with the store now
     over: bool = False
 
+    def _runs(self) -> tuple[HookRun, ...]:
+        if self.run is None and self.early is None:
+            return ()  # as of most tasks
+        return tuple(run for run in (self.early, self.run) if run is not None)
+
     def waits_for(self) -> list[str]:
         """Names of the hooks that keep it from being stored."""
-        runs = (run for run in (self.early, self.run) if run is not None)
-        return [name for run in runs for name in run.waits_for(Stage.ASSIGNED)]
+        return [name for run in self._runs() for name in run.waits_for(Stage.ASSIGNED)]
 
     def sentence(self) -> str:
         """Where the task is to go and what it waits for, for a person."""
@@ -59,8 +63,7 @@ class Plan(msgspec.Struct, eq=False):
 
     def grants(self) -> tuple[AnyGrant, ...]:
         """What is to be stored with the task."""
-        runs = (run for run in (self.early, self.run) if run is not None)
-        return tuple(grant for run in runs for grant in run.grants)
+        return tuple(grant for run in self._runs() for grant in run.grants)
 
     def fault(self, view: View, index: PlacementIndex, findings: Findings | None = None) -> str:
         """Why it does not hold any more: "" while all that it was made on is as it was.
@@ -81,7 +84,7 @@ class Plan(msgspec.Struct, eq=False):
         # Any change counts: hooks were given the node as it was, and its labels decide which pools serve it.
         if node.version != self.node.version:
             return "the node has changed"
-        for grant in self.grants() if self.run is not None or self.early is not None else ():
+        for grant in self.grants():
             if isinstance(grant, AddressGrant):
                 for network_id in (grant.network_id, grant.pool_id):
                     network = view.get(Network, network_id)

@@ -71,7 +71,7 @@ def _admit_one(task: Task, grants: tuple[AnyGrant, ...], tx: Transaction) -> tup
 def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction, findings: Findings, status: TaskStatus) -> str:
     fault = plan.fault(tx, index, findings)
     if not fault:
-        task = tx.find(Task, plan.task.id)
+        task = tx.tasks[plan.task.id]
         grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
         tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
     return fault

@@ -7,6 +7,7 @@ stream unusable: give each stream one writer.
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -22,6 +23,18 @@ M = TypeVar("M")
 RECEIVE_BYTES = 65536
 
 
+class InstantStream(trio.abc.Stream):
+    """A stream that can be written to without waiting."""
+
+    @abstractmethod
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> bool:
+        """Take all of it and send what goes now; whether that was all. Raises trio.BrokenResourceError."""
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """Return when everything that was taken is sent. Raises trio.BrokenResourceError."""
+
+
 class FrameStream(Generic[M]):
     """Sends any message and receives those that `decoder` knows."""
 
@@ -32,6 +45,7 @@ class FrameStream(Generic[M]):
         self._decoder = decoder
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
+        self._unsent = bytearray()
 
     async def send(self, messages: Iterable[object]) -> None:
         """Send messages in order, as one write.
@@ -40,6 +54,35 @@ class FrameStream(Generic[M]):
             LocalProtocolError: one is larger than the other side accepts; nothing was sent.
             trio.BrokenResourceError: the connection is gone.
         """
+        if out := self._packed(messages):
+            await self._stream.send_all(out)
+
+    def send_nowait(self, messages: Iterable[object]) -> bool:
+        """Take messages, as one write, and send what goes without waiting; when that was not all, `flush` sends the rest.
+
+        Raises:
+            LocalProtocolError: one is larger than the other side accepts; nothing was sent.
+            trio.BrokenResourceError: the connection is gone.
+        """
+        out = self._packed(messages)
+        if isinstance(self._stream, InstantStream):
+            return self._stream.send_nowait(out)
+        self._unsent += out
+        return not out
+
+    async def flush(self) -> None:
+        """Return when everything that was taken is sent.
+
+        Raises:
+            trio.BrokenResourceError: the connection is gone.
+        """
+        if isinstance(self._stream, InstantStream):
+            await self._stream.flush()
+            return
+        out, self._unsent = self._unsent, bytearray()
+        await self._stream.send_all(out)
+
+    def _packed(self, messages: Iterable[object]) -> bytearray:
         out = bytearray()
         for message in messages:
             start = len(out)
@@ -49,8 +92,7 @@ class FrameStream(Generic[M]):
             if size > self._frame_bytes_max:
                 raise LocalProtocolError(f"a {type(message).__name__} of {size} bytes is over the frame limit")
             struct.pack_into(">I", out, start, size)
-        if out:
-            await self._stream.send_all(out)
+        return out
 
     async def receive(self) -> M | None:
         """The next message, or None when the other side has closed between two messages.

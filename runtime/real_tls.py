@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import ssl
+import sys
 from typing import Any, cast
 
 import trio
@@ -31,21 +32,9 @@ class ExplainingStream(TlsStream):
         super().__init__(transport, tap.tls, tap.incoming, tap.outgoing)
         self._remote = remote
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """As TlsStream's."""
-        try:
-            await super().send_all(data)
-        except trio.BrokenResourceError as error:
-            raise self._explained(error) from error
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """As TlsStream's."""
-        try:
-            return await super().receive_some(max_bytes)
-        except trio.BrokenResourceError as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: trio.BrokenResourceError) -> trio.BrokenResourceError:
+    def _broken(self, reason: str) -> trio.BrokenResourceError:
+        error = trio.BrokenResourceError(reason)
+        error.__cause__ = sys.exception()
         return trio.BrokenResourceError(f"connection to {self._remote} is broken: {failure_reason(error)}")
 
 

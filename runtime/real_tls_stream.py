@@ -8,7 +8,8 @@ Theory of operation
 -------------------
 What is to be sent goes through OpenSSL at once and then waits in `_unsent`, in order, until the socket takes it. Pushing it
 is synchronous, so a reader may do it too (an answer of TLS itself), also while a writer waits; and a writer that is cancelled
-leaves a stream that still works, though its message will arrive some day.
+leaves a stream that still works, though its message will arrive some day. Who has a deadline for each message sends it with
+`send_nowait`, which nearly always is all there is to do, and sets the deadline for `flush` alone.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import ssl
 
 import trio
 
+from beeyard.runtime.frames import InstantStream
+
 # As much as a frame stream asks for at a time, and four of TLS's largest records.
 RECEIVE_BYTES = 65536
 
 
-class TlsStream(trio.abc.Stream):
+class TlsStream(InstantStream):
     """An encrypted stream. An end of the connection without TLS's own goodbye counts as an end.
 
     That is safe because every protocol on it carries the length of its messages, and a peer that crashed cannot say goodbye.
@@ -37,6 +40,7 @@ class TlsStream(trio.abc.Stream):
         self._incoming = incoming
         self._outgoing = outgoing
         self._unsent = b""
+        self._over = False  # the other side has said all: nothing more may ever come
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send.
@@ -45,15 +49,37 @@ class TlsStream(trio.abc.Stream):
             trio.BrokenResourceError: the connection is gone; `__cause__` tells why.
         """
         await trio.lowlevel.checkpoint()
+        if not self.send_nowait(data):
+            await self.flush()
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> bool:
+        """Take all of it and send what the socket takes now; when that was not all, `flush` sends the rest.
+
+        Raises:
+            trio.BrokenResourceError: as `send_all`.
+        """
         self._fileno()
         if not data:
-            return
+            return True
         try:
             self.tls.write(data)
+            return self._push()
         except ssl.SSLError as error:
-            raise trio.BrokenResourceError(str(error)) from error
-        while not self._push():
-            await trio.lowlevel.wait_writable(self._fileno())
+            raise self._broken(str(error)) from error
+        except OSError as error:
+            raise self._broken(f"socket connection broken: {error}") from error
+
+    async def flush(self) -> None:
+        """Return when everything that was taken is sent.
+
+        Raises:
+            trio.BrokenResourceError: as `send_all`.
+        """
+        try:
+            while not self._push():
+                await trio.lowlevel.wait_writable(self._fileno())
+        except OSError as error:
+            raise self._broken(f"socket connection broken: {error}") from error
 
     async def wait_send_all_might_not_block(self) -> None:
         """As trio's."""
@@ -71,6 +97,9 @@ class TlsStream(trio.abc.Stream):
         waited = False
         while True:
             try:
+                if not waited and not self._over and not self._incoming.pending and not self.tls.pending():
+                    await self._fill()  # Nothing can be read: asking OpenSSL costs more than knowing.
+                    waited = True
                 data = self.tls.read(max_bytes or RECEIVE_BYTES)
             except ssl.SSLWantReadError:
                 await self._fill()
@@ -80,9 +109,10 @@ class TlsStream(trio.abc.Stream):
                 break
             except ssl.SSLError as error:
                 self._answer()
-                raise trio.BrokenResourceError(str(error)) from error
+                raise self._broken(str(error)) from error
             else:
                 break
+        self._over = not data
         self._answer()
         if not waited:
             await trio.lowlevel.checkpoint()
@@ -97,7 +127,7 @@ class TlsStream(trio.abc.Stream):
         await self._transport.aclose()
 
     def _push(self) -> bool:
-        """Give the socket what it takes now; whether that was all."""
+        """Give the socket what it takes now; whether that was all. Raises OSError when the connection is gone."""
         unsent = self._unsent + self._outgoing.read()
         view, sent = memoryview(unsent), 0
         try:
@@ -105,8 +135,6 @@ class TlsStream(trio.abc.Stream):
                 sent += os.write(self._fileno(), view[sent:])
         except BlockingIOError:
             return False
-        except OSError as error:
-            raise trio.BrokenResourceError(f"socket connection broken: {error}") from error
         finally:
             self._unsent = unsent[sent:]
         return True
@@ -114,7 +142,7 @@ class TlsStream(trio.abc.Stream):
     def _answer(self) -> None:
         """Send what TLS itself has to say, such as why it gives up. That the connection is gone is told by its next use."""
         if self._outgoing.pending:
-            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            with contextlib.suppress(OSError, trio.ClosedResourceError):
                 self._push()
 
     async def _fill(self) -> None:
@@ -126,12 +154,16 @@ class TlsStream(trio.abc.Stream):
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise trio.BrokenResourceError(f"socket connection broken: {error}") from error
+                raise self._broken(f"socket connection broken: {error}") from error
             if data:
                 self._incoming.write(data)
             else:
                 self._incoming.write_eof()
             return
+
+    def _broken(self, reason: str) -> trio.BrokenResourceError:
+        """What to raise while an error is being handled; overridden by who can say it better."""
+        return trio.BrokenResourceError(reason)
 
     def _fileno(self) -> int:
         """The socket, asked for each time: after closing, its number may be another connection's."""

@@ -33,6 +33,9 @@ PART_REMOVED = 10_000
 TASK_BYTES_MAX = FRAME_BYTES_MAX // 2
 
 
+# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
+_ASSIGNED = TaskState.ASSIGNED
+
 # A task and its bytes on the wire.
 _Sized = tuple[AssignedTask, int]
 
@@ -117,7 +120,7 @@ class AssignmentBook:
 
     def _news(self, task: Task) -> _Sized | None:
         """The task as it must be sent now, None when the agent knows all but its status."""
-        if task.status.state < TaskState.ASSIGNED:
+        if task.status.state < _ASSIGNED:
             return None
         before = self._sent.get(task.id)
         if before is not None and before.desired_state is task.desired_state and before.grants == task.grants:
@@ -153,7 +156,7 @@ def is_news(old: Task | None, new: Task | None) -> bool:
     """Whether an agent may have to hear of this change of a task: not when only its status moved on."""
     if old is None or new is None:
         return True
-    if old.status.state < TaskState.ASSIGNED <= new.status.state:
+    if old.status.state < _ASSIGNED <= new.status.state:
         return True
     return old.desired_state is not new.desired_state or old.grants != new.grants or old.node_id != new.node_id
 

@@ -43,6 +43,7 @@ from beeyard.manager.dispatch.admission import (
 from beeyard.manager.dispatch.assignments import TASK_BYTES_MAX, AssignmentBook, is_news
 from beeyard.manager.dispatch.entrance import Entrance, Visitor, disk_refusal
 from beeyard.manager.dispatch.liveness import MISSED_PERIODS, Liveness
+from beeyard.manager.dispatch.pacer import Pacer
 from beeyard.manager.dispatch.route_table import RouteTable
 from beeyard.manager.dispatch.routes import RouteBook
 from beeyard.manager.dispatch.session import Session
@@ -85,6 +86,7 @@ class Dispatcher:
         self._liveness = Liveness(trio.current_time(), self._authority.cluster.heartbeat_s)
         self._liveness.restore(store.nodes.values())
         self._statuses = StatusCollector(store)
+        self._pacer = Pacer()
         self._rate_limit = RateLimit()
         self._description_limit = RateLimit(DESCRIPTIONS_MAX, DESCRIPTIONS_WINDOW_S)
         self._sessions: dict[str, Session] = {}
@@ -124,6 +126,7 @@ class Dispatcher:
                     self._routes.set_task(task.id, task)
                 nursery.start_soon(self._follow, wakeups)
                 nursery.start_soon(self._statuses.run)
+                nursery.start_soon(self._pacer.run)
                 nursery.start_soon(watch_liveness, self._host, self._store, self._liveness, self._went_down)
                 log.info("listening for agents", address=listener.address)
                 self._advertised = _advertised(self._config.advertise or listener.address)
@@ -156,7 +159,7 @@ class Dispatcher:
             return
         book = AssignmentBook(self._store, peer.node_id, self._too_large)
         routes = RouteBook(self._routes, peer.node_id)
-        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book, routes)
+        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book, routes, self._pacer)
         self._replace(session)
         try:
             if refused := await self._open(session, visitor.connection, peer, hello):
@@ -265,12 +268,12 @@ class Dispatcher:
                     if change.new is None:
                         self._removed(change.id)
                     continue
-                self._routes.set_task(change.id, _as_task(change.new))
-                if is_news(_as_task(change.old), _as_task(change.new)):
-                    task = _as_task(change.new) or _as_task(change.old)
-                    session = self._sessions.get(task.node_id) if task is not None else None
-                    if session is not None:
-                        session.touch(change.id)
+                old, new = _as_task(change.old), _as_task(change.new)
+                if (new is not None and new.grants) or (old is not None and old.grants):
+                    self._routes.set_task(change.id, new)
+                task = new or old
+                if task is not None and task.node_id in self._sessions and is_news(old, new):
+                    self._sessions[task.node_id].touch(change.id)
 
     def _touch_route(self, node_id: str, destination: str | None) -> None:
         if session := self._sessions.get(node_id):

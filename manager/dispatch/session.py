@@ -15,6 +15,7 @@ import trio
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, RenewRequest, StatusAck, Welcome
 from beeyard.manager.dispatch.assignments import AssignmentBook
+from beeyard.manager.dispatch.pacer import Pacer
 from beeyard.manager.dispatch.routes import RouteBook
 from beeyard.runtime.frames import FrameStream
 
@@ -43,16 +44,23 @@ class Session:
     """What one agent has to be told, and the conversation itself. Made for each connection, never used again."""
 
     def __init__(
-        self, node_id: str, session_id: str, frames: FrameStream[FromAgent], book: AssignmentBook, routes: RouteBook
+        self,
+        node_id: str,
+        session_id: str,
+        frames: FrameStream[FromAgent],
+        book: AssignmentBook,
+        routes: RouteBook,
+        pacer: Pacer,
     ) -> None:
         self._routes = routes
+        self._pacer = pacer
         self.node_id = node_id
         self.session_id = session_id
         self._frames = frames
         self._book = book
         self._scope = trio.CancelScope()
-        self._waiting = trio.CancelScope()  # of the writer while it has nothing to say; ends when that is due
-        self._due_s = math.inf
+        self._due = trio.Event()  # the writer waits for it
+        self._due_s = math.inf  # when it will be set, as far as there is something to say
         self._sent_s = -math.inf
         self.refused: Refused | None = None  # why this manager ends it
         self._nursery: trio.Nursery | None = None
@@ -137,9 +145,15 @@ class Session:
         self._speak_at(max(trio.current_time() + window_s, self._sent_s + WRITE_GAP_S))
 
     def _speak_at(self, at_s: float) -> None:
-        """Have the writer say what there is at a time, or earlier. Moving a deadline costs less than waking a task twice."""
+        """Have the writer say what there is at a time, or earlier."""
         if at_s < self._due_s:
-            self._due_s = self._waiting.deadline = at_s
+            self._due_s = at_s
+            self._pacer.call(at_s, self)
+
+    def due(self, at_s: float) -> None:
+        """See `Speaker.due`."""
+        if at_s == self._due_s:
+            self._due.set()
 
     # --- the conversation ---
 
@@ -186,9 +200,8 @@ class Session:
             if not self.served and not self.ended:
                 self.served = not self._book.unfinished
                 await taken(self)
-            with trio.CancelScope(deadline=self._due_s) as self._waiting:
-                await trio.sleep_forever()
-            self._due_s = math.inf
+            await self._due.wait()
+            self._due, self._due_s = trio.Event(), math.inf
             if messages := self._collect():
                 self._sent_s = trio.current_time()
                 await self._send(messages)
@@ -196,8 +209,10 @@ class Session:
                 self._scope.cancel()
 
     async def _send(self, messages: list[object]) -> None:
+        if self._frames.send_nowait(messages):
+            return
         with trio.move_on_after(WRITE_TIMEOUT_S) as writing:
-            await self._frames.send(messages)
+            await self._frames.flush()
         if writing.cancelled_caught:
             # The stream ends within a message: nothing more can be said on it.
             self._scope.cancel()

@@ -17,7 +17,7 @@ import trio
 from beeyard.core.model import Node, Task
 from beeyard.core.states import NodeState, TaskState
 from beeyard.manager.dispatch.assignments import FENCED_LEASE_S, LEASE_S
-from beeyard.manager.store import Store, Transaction
+from beeyard.manager.store import Store, Transaction, Wake
 
 # Two clocks of crystals differ by some 0.01 %, a bad virtual machine's by 1 %; and half a minute for what lags.
 MARGIN_S_MIN = 30.0
@@ -39,23 +39,32 @@ class IsolationWatch:
         self._store = store
         self._last_contact = last_contact
         self._started_s = trio.current_time()
+        self._down: dict[str, None] = {}  # nodes that are down or were when something last changed of them
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
         async with self._store.subscribe("node", "task") as changes:
+            self._down = {n.id: None for n in self._store.nodes.values() if n.status.state is NodeState.DOWN}
             task_status.started()
             while True:
                 due_s = await self._orphan_lapsed()
                 with trio.move_on_at(due_s):
                     await changes.wait()
-                changes.take_nowait()
+                self._note(changes.take_nowait())
+
+    def _note(self, wake: Wake) -> None:
+        for change in wake.changes:
+            if change.kind == "node":
+                self._down[change.id] = None
 
     async def _orphan_lapsed(self) -> float:
         """Orphan what is due now; gives when the next may be."""
         next_s = math.inf
         lapsed: list[str] = []
-        for node in self._store.nodes.values():
-            if node.status.state is not NodeState.DOWN:
+        for node_id in list(self._down):
+            node = self._store.nodes.get(node_id)
+            if node is None or node.status.state is not NodeState.DOWN:
+                del self._down[node_id]
                 continue
             for task in self._store.tasks_of_node(node.id):
                 if task.holds_room:

@@ -27,8 +27,23 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
+class Group(msgspec.Struct, frozen=True):
+    """What was committed at once. Its list is shared by all who are told of it."""
+
+    changes: list[Change]
+    kinds: frozenset[str]
+    is_plain: bool  # one change of each of some tasks, as nearly all are when there are many
+
+    @classmethod
+    def of(cls, changes: list[Change]) -> Group:
+        """A group that is not changed any more."""
+        kinds = frozenset({change.kind for change in changes})
+        is_plain = len(kinds) == 1 and "task" in kinds and len({change.id for change in changes}) == len(changes)
+        return cls(changes, kinds, is_plain)
+
+
 class Wake(msgspec.Struct, frozen=True):
-    """All that changed since the last wake, one entry an object: from its first old to its last new."""
+    """All that changed since the last wake, one entry an object: from its first old to its last new. Read only."""
 
     changes: list[Change]
 
@@ -46,7 +61,7 @@ class Wakeups:
     def __init__(self, kinds: frozenset[str], leave: Callable[[Wakeups], None]) -> None:
         self._kinds = kinds
         self._leave = leave
-        self._groups: list[list[Change]] = []
+        self._groups: list[Group] = []
         self._event = trio.Event()
 
     async def __aenter__(self) -> Self:
@@ -78,21 +93,23 @@ class Wakeups:
         self._event = trio.Event()
         return Wake(self._coalesced(groups))
 
-    def offer(self, changes: list[Change], kinds: frozenset[str]) -> None:
-        """Told by the store after each durable group, which is of these kinds and is not changed any more."""
-        if kinds.isdisjoint(self._kinds):
+    def offer(self, group: Group) -> None:
+        """Told by the store after each durable group."""
+        if group.kinds.isdisjoint(self._kinds):
             return
-        self._groups.append(changes)
+        self._groups.append(group)
         if len(self._groups) > GROUPS_MAX:
-            self._groups = [self._coalesced(self._groups)]
+            self._groups = [Group.of(self._coalesced(self._groups))]
         self._event.set()
 
-    def _coalesced(self, groups: list[list[Change]]) -> list[Change]:
+    def _coalesced(self, groups: list[Group]) -> list[Change]:
         """One entry an object, of the kinds that matter here, in order of its first change."""
+        if len(groups) == 1 and groups[0].is_plain and "task" in self._kinds:
+            return groups[0].changes
         kinds = self._kinds
         pending: dict[str | tuple[str, str], Change] = {}
-        for changes in groups:
-            for change in changes:
+        for group in groups:
+            for change in group.changes:
                 kind = change.kind
                 if kind not in kinds:
                     continue

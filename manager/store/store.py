@@ -23,7 +23,7 @@ import trio
 
 from beeyard.core.errors import DiskError
 from beeyard.core.model import StoredObject
-from beeyard.manager.store.change import Change, Wakeups, Watch
+from beeyard.manager.store.change import Change, Group, Wakeups, Watch
 from beeyard.manager.store.transaction import Transaction, undo
 from beeyard.manager.store.view import KIND_NAMES, Tables, View
 from beeyard.runtime.host import Compacted, Database, Host, Record
@@ -237,9 +237,9 @@ class Store(View):
                 put(change.new)
         self.index = changes[-1].index
         self._recent.extend(changes)
-        kinds = frozenset({change.kind for change in changes})
+        group = Group.of(changes)
         for subscriber in self._subscribers:
-            subscriber.offer(changes, kinds)
+            subscriber.offer(group)
         self._published.set()
         self._published = trio.Event()
 

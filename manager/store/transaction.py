@@ -65,7 +65,8 @@ class Transaction(View):
             _check_task(cast("Task", old), obj)
         elif isinstance(obj, Node):
             _check_node(cast("Node", old), obj)
-        self._check_name(obj)
+        else:
+            self._check_name(obj)
         return self._write(obj, old, created_at_s=old.created_at_s)
 
     def delete(self, kind: type[StoredObject], object_id: str) -> None:

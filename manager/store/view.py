@@ -112,45 +112,27 @@ def _name(obj: Service | Network) -> str:
 
 
 class View:
-    """Reading methods over one set of tables. What they give is immutable; the mappings are live and not to be changed."""
+    """Reading methods over one set of tables, and every object by its id.
+
+    What they give is immutable; the mappings are live and not to be changed.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        # Attributes and no properties: they are asked for several times with every write of a task.
+        self.nodes = cast("Mapping[str, Node]", tables.by_kind["node"])
+        # Networks, config-only ones too.
+        self.networks = cast("Mapping[str, Network]", tables.by_kind["network"])
+        self.services = cast("Mapping[str, Service]", tables.by_kind["service"])
+        self.tasks = cast("Mapping[str, Task]", tables.by_kind["task"])
+        # What networks have at IPAM plugins, by network id, and what grants have there, by grant id.
+        self.pool_leases = cast("Mapping[str, PoolLease]", tables.by_kind["pool_lease"])
+        self.address_leases = cast("Mapping[str, AddressLease]", tables.by_kind["address_lease"])
 
     @property
     def cluster(self) -> Cluster | None:
         """The one record of the cluster; None before it was made."""
         return cast("Cluster | None", next(iter(self._tables.by_kind["cluster"].values()), None))
-
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Every node by id."""
-        return cast("Mapping[str, Node]", self._tables.by_kind["node"])
-
-    @property
-    def networks(self) -> Mapping[str, Network]:
-        """Every network, config-only ones too, by id."""
-        return cast("Mapping[str, Network]", self._tables.by_kind["network"])
-
-    @property
-    def services(self) -> Mapping[str, Service]:
-        """Every service by id."""
-        return cast("Mapping[str, Service]", self._tables.by_kind["service"])
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """Every task by id."""
-        return cast("Mapping[str, Task]", self._tables.by_kind["task"])
-
-    @property
-    def pool_leases(self) -> Mapping[str, PoolLease]:
-        """What networks have at IPAM plugins, by network id."""
-        return cast("Mapping[str, PoolLease]", self._tables.by_kind["pool_lease"])
-
-    @property
-    def address_leases(self) -> Mapping[str, AddressLease]:
-        """What grants have at IPAM plugins, by grant id."""
-        return cast("Mapping[str, AddressLease]", self._tables.by_kind["address_lease"])
 
     def tasks_of_service(self, service_id: str) -> list[Task]:
         """Tasks of a service in order of (slot, id); of a service that is gone, too."""

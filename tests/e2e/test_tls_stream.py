@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -78,6 +80,30 @@ async def test_cancelled_writer_leaves_a_stream_that_works() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pair.server.send_all, b"next")
             assert await receive(pair.client, len(LARGE) + 4) == LARGE + b"next"
+
+
+async def test_what_does_not_go_at_once_goes_with_the_flush() -> None:
+    """All is taken at once and in order, however much of it the socket takes; a cancelled flush loses nothing."""
+    async with a_pair() as pair:
+        assert pair.server.send_nowait(b"first")
+        assert not pair.server.send_nowait(LARGE)
+        assert not pair.server.send_nowait(b"last")
+        with trio.move_on_after(0):
+            await pair.server.flush()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.server.flush)
+            assert await receive(pair.client, len(LARGE) + 9) == b"first" + LARGE + b"last"
+        assert pair.server.send_nowait(b"")
+
+
+async def test_an_end_is_an_end_however_often_it_is_asked_for() -> None:
+    """Also while the other side's connection stays open after its goodbye."""
+    async with a_pair() as pair:
+        with contextlib.suppress(ssl.SSLError):
+            pair.server.tls.unwrap()
+        await pair.server.flush()
+        with trio.fail_after(5):
+            assert [await pair.client.receive_some() for _ in range(3)] == [b"", b"", b""]
 
 
 async def test_cancelled_reader_loses_nothing() -> None:

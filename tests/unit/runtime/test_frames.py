@@ -67,6 +67,22 @@ async def test_nothing_to_send_sends_nothing() -> None:
     assert scope.cancelled_caught
 
 
+async def test_a_stream_that_may_have_to_wait_is_written_to_by_the_flush() -> None:
+    """Nothing goes before, nothing is lost, and what was taken keeps its order."""
+    one, other = memory_stream_pair()
+    frames = FrameStream(one, from_manager_decoder)
+    assert frames.send_nowait([])
+    assert not frames.send_nowait([Refused(reason="a")])
+    assert not frames.send_nowait([Refused(reason="b"), Refused(reason="c")])
+    with trio.move_on_after(0) as scope:
+        await other.receive_some()
+    assert scope.cancelled_caught
+    await frames.flush()
+    await one.send_eof()
+    heard = await read_all(FrameStream(other, from_manager_decoder))
+    assert [message.reason for message in heard if isinstance(message, Refused)] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
