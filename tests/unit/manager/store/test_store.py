@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -12,39 +11,12 @@ import trio
 import trio.testing
 
 from beeyard.core.errors import DiskError, InvalidSpec, NameConflict, NotFound, OutOfSequence
-from beeyard.core.model import Network, Node, Service, ServiceSpec, Task, TaskStatus
+from beeyard.core.model import Network, Service, ServiceSpec, Task, TaskStatus
 from beeyard.core.states import TaskState
-from beeyard.manager.store import Change, Store, Transaction
-from beeyard.manager.store.change import GROUPS_MAX
+from beeyard.manager.store import Store, Transaction
 from beeyard.runtime.host import Compacted, Host
 from tests.support.memory_database import MemoryDatabase
-
-
-class _Host:
-    """As much of a host as the store asks for."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self._database = database
-        self.now_s = 1000.0
-
-    async def open_database(self, path: str) -> MemoryDatabase:
-        return self._database
-
-    async def running(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def wall_now_s(self) -> float:
-        return self.now_s
-
-
-@asynccontextmanager
-async def running_store(database: MemoryDatabase | None = None) -> AsyncIterator[tuple[Store, MemoryDatabase]]:
-    database = database or MemoryDatabase()
-    store = await Store.open(cast("Host", _Host(database)), "/state/store.db")
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        yield store, database
-        nursery.cancel_scope.cancel()
+from tests.support.running_store import StoreHost, running_store
 
 
 def a_service(service_id: str, name: str | None = None) -> Service:
@@ -228,7 +200,7 @@ async def test_lost_disk_ends_the_daemon() -> None:
     """When nobody can say what is on the disk the committer ends, callers with it, and nothing of the group is shown."""
     database = MemoryDatabase()
     database.fail_when, database.failures_are_fatal = lambda n: True, True
-    store = await Store.open(cast("Host", _Host(database)), "/state/store.db")
+    store = await Store.open(cast("Host", StoreHost(database)), "/state/store.db")
 
     async def daemon() -> None:
         async with trio.open_nursery() as nursery:
@@ -280,7 +252,7 @@ async def test_cancelled_caller_still_waits_for_the_result() -> None:
 async def test_callers_end_with_the_committer() -> None:
     """When the daemon is cancelled its callers are cancelled with it, however they wait."""
     database = MemoryDatabase()
-    store = await Store.open(cast("Host", _Host(database)), "/state/store.db")
+    store = await Store.open(cast("Host", StoreHost(database)), "/state/store.db")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.commit, lambda tx: tx.create(a_service("never run")))
         await trio.testing.wait_all_tasks_blocked()
@@ -307,7 +279,7 @@ async def test_damaged_object_is_named(data: bytes, reason: str) -> None:
     record = database.log[0]
     database.log[0] = msgspec.structs.replace(record, data=data)
     with pytest.raises(DiskError) as refused:
-        await Store.open(cast("Host", _Host(database)), "/state/store.db")
+        await Store.open(cast("Host", StoreHost(database)), "/state/store.db")
     assert str(refused.value) == (
         f"cannot read /state/store.db: the service a in it is damaged ({reason}); restore the file from a backup"
     )
@@ -339,36 +311,6 @@ async def test_indexes_follow_tasks() -> None:
         await store.commit(lambda tx: tx.delete(Task, "a"))
         assert store.tasks_of_node("n1") == []
         assert [t.id for t in store.tasks_of_service("s")] == ["c", "b"]
-
-
-async def test_wakes_coalesce_and_keep_first_old_and_last_new() -> None:
-    """A slow subscriber gets one entry an object, from what it last knew to what is now; other kinds do not wake it."""
-    async with running_store() as (store, _), store.subscribe("service") as wakeups:
-        await store.commit(lambda tx: tx.create(Node(id="n")))
-        first = await store.commit(lambda tx: tx.create(a_service("a")))
-        second = await store.commit(lambda tx: tx.update(msgspec.structs.replace(first, spec_version=2)))
-        wake = await anext(wakeups)
-        assert wake.changes == [Change("service", "a", None, second, 3)]
-        await store.commit(lambda tx: tx.delete(Service, "a"))
-        wake = await anext(wakeups)
-        assert wake.changes == [Change("service", "a", second, None, 4)]
-        assert wakeups.take_nowait().changes == []
-
-
-async def test_a_subscriber_that_never_reads_is_told_of_each_object_once() -> None:
-    """However many writes it sleeps through: what waits for it is bounded by the objects there are."""
-    async with running_store() as (store, _), store.subscribe("service", "node") as wakeups:
-        first = await store.commit(lambda tx: tx.create(a_service("a")))
-        last = first
-        for number in range(2, 3 * GROUPS_MAX):
-            last = await store.commit(
-                lambda tx, last=last, number=number: tx.update(msgspec.structs.replace(last, spec_version=number))
-            )
-        node = await store.commit(lambda tx: tx.create(Node(id="a")))
-        assert wakeups.take_nowait().changes == [
-            Change("service", "a", None, last, 3 * GROUPS_MAX - 1),
-            Change("node", "a", None, node, 3 * GROUPS_MAX),
-        ]
 
 
 async def test_tasks_of_a_service_come_in_order_of_slot_and_id() -> None:
