@@ -83,7 +83,7 @@ def a_commit_is_answered_before_it_is_stored() -> AbstractContextManager[Any]:
     async def commit_group(self: Store) -> None:
         jobs = [self._queue.popleft() for _ in range(len(self._queue))]
         self._queued = trio.Event()
-        results, changes = self._build(jobs)
+        results, changes, _ = self._build(jobs)
         if changes:
             self._publish(changes)
         for job, result in zip(jobs, results, strict=True):
