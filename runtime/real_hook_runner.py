@@ -11,7 +11,7 @@ socket, as a line of JSON, and this process ends.
 It is two processes, one in the other: who kills the one that holds the hook (the kernel when memory is short, or a hook its
 own parent) leaves what came from the hook to the outer one, which only waits, and then ends that. The inner one ends with it.
 
-It is a fork of the process that forks for the agent, see `agent.executors.process.zygote`, which may have rights that the
+It is a fork of the process that forks for the agent, see `agent.executors.process.helper`, which may have rights that the
 agent has not; without one it is a program: `python -I -S -B real_hook_runner.py SOCKET IN OUT ERR PROGRAM [ARGUMENT…]`.
 
 Standard library alone. Source: prctl(2), PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.

@@ -1,4 +1,4 @@
-"""A route netlink socket of the real kernel. Standard library alone: a task's shim uses it too."""
+"""A route netlink socket of the real kernel. Standard library alone: the zygote's helper uses it too."""
 
 from __future__ import annotations
 

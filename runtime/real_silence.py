@@ -1,4 +1,4 @@
-"""Take a task off the LAN from inside its network namespace, at once. For its shim: standard library alone."""
+"""Take a task off the LAN from inside its network namespace, at once, when its shim is gone. Standard library alone."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ A link is made deaf first, then loses its addresses, so that nothing answers fro
     ipvlan             has no way to be deaf alone; the parent delivers by address, so that one it lost is not reached
     others             are set down
 
-The agent (`netdrivers.driver.detach`) and a task's shim (`runtime.real_silence`) have this conversation, each over its own
-socket: whoever has it sends each message that `conversation` yields and gives back the replies, or throws the refusal in.
-Standard library alone: a shim is a small process.
+The agent (`netdrivers.driver.detach`) and who ends what a killed shim left (`runtime.real_silence`) have this conversation,
+each over its own socket: whoever has it sends each message that `conversation` yields and gives back the replies, or throws
+the refusal in. A shim has the same one in C (`agent/executors/process/native/silence.c`).
+Standard library alone.
 """
 
 from __future__ import annotations

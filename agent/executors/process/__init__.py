@@ -1,5 +1,5 @@
 """Executor `process`: image `host`, a command of this host in namespaces and a cgroup of its own.
 
-The agent imports `executor.ProcessExecutor`. Everything else here runs in processes of its own, which must stay small:
-`zygote`, `shim`, `init` and what they import use the standard library alone, and this file imports nothing.
+The agent imports `executor.ProcessExecutor`. `native/` is the program of zygote and shims, `helper` a process of its own that
+must stay small: what it imports uses the standard library alone, and this file imports nothing.
 """

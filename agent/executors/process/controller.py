@@ -1,9 +1,9 @@
 """One task of executor `process`, as the agent holds it: every call is a short conversation with the task's shim.
 
 The controller keeps no truth of its own but the phase that it saw last; whatever happens to the agent, the shim goes on.
-It keeps two connections, as a new one costs both sides as much as several requests: one for what is answered at once, and
-one for what may take as long as the task, behind which nothing urgent may wait. A conversation that is broken off, also by
-cancellation, ends its connection, so that no answer is ever taken for another's.
+It keeps connections, as a new one costs both sides as much as several requests: one for what may take as long as the task,
+and, once that is busy, one for what is answered at once, which may not wait behind it. A conversation that is broken off,
+also by cancellation, ends its connection, so that no answer is ever taken for another's.
 It keeps the task's network namespace open, so that the links can be taken down even when the shim has been killed: a
 namespace that nobody holds is cleaned up some time later, and until then answers for its addresses.
 """
@@ -40,6 +40,11 @@ class _Line:
     def __init__(self) -> None:
         self.lines: LineStream | None = None
         self.turn = trio.Lock()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is a connection, and nobody speaks on it."""
+        return self.lines is not None and not self.turn.locked()
 
     def take(self) -> LineStream | None:
         lines, self.lines = self.lines, None
@@ -121,7 +126,7 @@ class ProcessController:
                 return self._judge(op, await self._converse(passing, await self._connect(), op, fields))
             finally:
                 passing.close()
-        line = self._slow if op in SLOW else self._quick
+        line = self._slow if op in SLOW or self._slow.is_idle else self._quick
         async with line.turn:
             lines = line.take()
             if lines is not None:
@@ -235,7 +240,7 @@ class ProcessController:
             if answer is not None and "phase" in answer:
                 with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
                     await lines.send(op="keep")
-                self._quick.lines = lines
+                self._slow.lines = lines
             return answer
         except trio.BrokenResourceError:
             return None
@@ -248,7 +253,7 @@ class ProcessController:
                         pass
             raise
         finally:
-            if self._quick.lines is not lines:
+            if self._slow.lines is not lines:
                 lines.close()
 
     async def start(self) -> None:

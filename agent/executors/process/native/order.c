@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 #include "shim.h"
 
@@ -148,7 +148,7 @@ bool parse_order(char *text, size_t n_bytes, struct order *order) {
 /* 1 when n bytes came, 0 when the other side hung up before. */
 static int receive_all(int fd, void *into, size_t n_bytes) {
     for (size_t n_received = 0; n_received < n_bytes;) {
-        ssize_t n = recv(fd, (char *)into + n_received, n_bytes - n_received, MSG_WAITALL);
+        ssize_t n = read(fd, (char *)into + n_received, n_bytes - n_received);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return 0;
         n_received += (size_t)n;

@@ -169,7 +169,7 @@ static int list(int type, const void *body, size_t n_bytes, size_t *n_found) {
 static int deafen(const struct link *link) {
     union { struct nlmsghdr header; char room[256]; } request;
     struct ifinfomsg body = {.ifi_index = link->index};
-    bool changed;
+    bool changed = false;
     uint32_t source_mode = MACVLAN_MODE_SOURCE;
     switch (link->kind) {
     case LINK_IPVLAN:
@@ -197,7 +197,7 @@ static int deafen(const struct link *link) {
 static int delete_address(const struct address *address) {
     union { struct nlmsghdr header; char room[128]; } request;
     struct ifaddrmsg body = {address->about.ifa_family, address->about.ifa_prefixlen, 0, 0, address->about.ifa_index};
-    bool changed;
+    bool changed = false;
     begin_request(&request.header, RTM_DELADDR, NLM_F_ACK, &body, sizeof body);
     add_attribute(&request.header, IFA_LOCAL, address->local, address->n_bytes);
     return exchange(&request.header, &changed);

@@ -192,7 +192,7 @@ static void wait_for_end(struct peer *peer) {
 }
 
 static void remove_task(struct peer *peer) {
-    if (!links_down()) {
+    if (phase != EXITED && !links_down()) { /* they went down when it ended */
         answer_error(peer, failure);
         return;
     }
