@@ -214,12 +214,11 @@ class Lifecycle:
         self._cool_s = math.inf if ready_s is None else ready_s
 
     def _schedule_group(self, group: Group) -> None:
+        plans, resting, stored = self._plans, self._patience.resting, self._store.tasks
         tasks = [
             task
             for task_id in self._planner.pending[group]
-            if task_id not in self._plans
-            and not self._patience.rests(task_id)
-            and (task := self._store.tasks.get(task_id)) is not None
+            if task_id not in plans and task_id not in resting and (task := stored.get(task_id)) is not None
         ]
         if not tasks:
             self._planner.blocked.forget(group)
@@ -263,7 +262,7 @@ class Lifecycle:
         self._some_plan.set()
         if run is not None:
             run.enter(Stage.SCHEDULED, node)
-        if plan.waits_for():
+        if (run is not None or early is not None) and plan.waits_for():
             self._nursery.start_soon(self._reserve, plan)
         else:
             self._ready.put(plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -170,6 +170,11 @@ class Patience:
     def rests(self, task_id: str) -> bool:
         """Whether a task is not to be tried now."""
         return task_id in self._rests
+
+    @property
+    def resting(self) -> Collection[str]:
+        """All tasks that are not to be tried now."""
+        return self._rests.keys()
 
     def expire(self, now_s: float) -> bool:
         """End what is due; True when something was, so that trying again makes sense."""

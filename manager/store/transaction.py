@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -54,17 +54,17 @@ class Transaction(View):
             NameConflict
         """
         kind = kind_of(obj)
-        old = self._tables.by_kind[kind].get(obj.id)
+        old: Any = self._tables.by_kind[kind].get(obj.id)
         if old is None:
             raise NotFound(kind, obj.id)
         if expected_version is not None and expected_version != old.version:
             raise OutOfSequence(kind, obj.id, expected_version, old.version)
         if _same_content(obj, old):
-            return cast("T", old)
+            return old  # type: ignore[no-any-return]
         if isinstance(obj, Task):
-            _check_task(cast("Task", old), obj)
+            _check_task(old, obj)
         elif isinstance(obj, Node):
-            _check_node(cast("Node", old), obj)
+            _check_node(old, obj)
         else:
             self._check_name(obj)
         return self._write(obj, old, created_at_s=old.created_at_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from beeyard.core.errors import NotFound
 from beeyard.core.ipam import AddressLease, PoolLease
@@ -45,7 +45,7 @@ class Tables:
         objects = self.by_kind[KIND_NAMES[type(obj)]]
         old = objects.get(obj.id)
         if isinstance(obj, Task):
-            before = cast("Task | None", old)
+            before: Any = old
             # Most writes of a task move none of these.
             if (
                 before is None
