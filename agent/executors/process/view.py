@@ -56,7 +56,7 @@ def build(order: Order, *, root: bool) -> Iterator[Step]:
         yield mount("sysfs", "/sys", "sysfs", _SAFE | kernel.MS_RDONLY)
     else:  # a second sysfs of one network cannot cover the first; without MS_REC the cgroups below are left out
         yield from _read_only("/sys")
-    yield from _devices()
+    yield from _ALL_DEVICES
     for target in ("/tmp", "/var/tmp"):
         yield step("mount-held", TMP, target, kernel.MS_BIND, IF_DIRECTORY)
     yield from _hide(order)
@@ -95,6 +95,9 @@ def _devices() -> Iterator[Step]:
     yield mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777,size=64m")
     # There are kernels without POSIX message queues.
     yield mount("mqueue", "/dev/mqueue", "mqueue", _SAFE, when=IF_POSSIBLE)
+
+
+_ALL_DEVICES = tuple(_devices())  # the same for every task
 
 
 def _hide(order: Order) -> Iterator[Step]:

@@ -1,8 +1,8 @@
 /* Files and devices of this host that the node adds to a task, so that they cannot become something else on the way.
  *
- * What is looked up on this host is held, by a descriptor or by its numbers, before the task's own view is made; later records
- * name it by its place in `held`. A path that a node hook chose is walked without following a symbolic link, and what was opened
- * is what is mounted: whoever may write below an allowed directory cannot lead a mount out of it.
+ * What is looked up on this host is held, by a descriptor or by its numbers, before the task's own view is made; later
+ * records name it by its place in `held`. A path that a node hook chose is walked without following a symbolic link, and
+ * what was opened is what is mounted: whoever may write below an allowed directory cannot lead a mount out of it.
  */
 #include "shim.h"
 

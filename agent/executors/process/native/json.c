@@ -1,7 +1,7 @@
 /* The little of JSON that requests need: one object of plain values in, strings out.
  *
- * A request is {"op": "lease", "remaining_s": 86400.5}: a name and what it takes. Agents of every version speak it to shims of
- * every version, since a task outlives the upgrade of its agent; so what is not known in it is passed over.
+ * A request is {"op": "lease", "remaining_s": 86400.5}: a name and what it takes. Agents of every version speak it to shims
+ * of every version, since a task outlives the upgrade of its agent; so what is not known in it is passed over.
  */
 #include "shim.h"
 
@@ -79,7 +79,8 @@ static bool parse_object(const char *at, struct request *request) {
     for (at = skip_blanks(at); *at != '}'; at = skip_blanks(at)) {
         if (!(at = read_token(at, &key)) || !key.is_string) return fail("malformed request: a name is missing");
         at = skip_blanks(at);
-        if (*at++ != ':' || !(at = read_token(skip_blanks(at), &value))) return fail("malformed request: %s is no plain value", key.text);
+        if (*at++ != ':' || !(at = read_token(skip_blanks(at), &value)))
+            return fail("malformed request: %s is no plain value", key.text);
         if (strcmp(key.text, "op") == 0) operation = value;
         if (strcmp(key.text, "remaining_s") == 0) has_lease = read_seconds(&value, &request->remaining_ns);
         if (strcmp(key.text, "links_first") == 0) has_links_first = read_truth(&value, &request->links_first);
@@ -118,7 +119,8 @@ static int character_bytes(const unsigned char *text) {
     return 0;
 }
 
-/* Write a text as a JSON string with its quotes, cut where there is no more room; what is no UTF-8 becomes "�". Gives its length. */
+/* Write a text as a JSON string with its quotes, cut where there is no more room; what is no UTF-8 becomes "�". Gives its
+ * length. */
 size_t quote(char *out, size_t room, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
     size_t n = 0;

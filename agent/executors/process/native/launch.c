@@ -77,7 +77,8 @@ bool become_step(const struct record *step) {
     getresuid(&real_uid, &effective_uid, &saved_uid);
     getresgid(&real_gid, &effective_gid, &saved_gid);
     /* Real, effective and saved: one of them left as it was is a way back. The number that says "leave it" is nobody's. */
-    if (real_uid != uid || effective_uid != uid || saved_uid != uid || real_gid != gid || effective_gid != gid || saved_gid != gid)
+    bool user_is = real_uid == uid && effective_uid == uid && saved_uid == uid;
+    if (!user_is || real_gid != gid || effective_gid != gid || saved_gid != gid)
         return fail("could not become user %u with group %u", uid, gid);
     if (!set_capabilities(capabilities)) return false;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 || fail_errno("prctl");

@@ -2,23 +2,24 @@
  *
  * Theory of operation
  * -------------------
- * Birth. It is a fork of the zygote (zygote.c), process 1 of a PID namespace, with one end of a socket pair on descriptor 3, on which the agent sends an order: what to make, what the program is, what to undo, and the sentences that go
- * with it. All that needs thinking was thought when the order was written (script.py); here it is checked for its form and done.
- * The shim makes everything (directories, cgroup, network namespace, its listening socket), says "prepared", and waits for "keep".
- * A connection that ends before that (the agent was cancelled, or killed) means that nobody knows of this task: the shim removes
- * all that it made.
+ * Birth. It is a fork of the zygote (zygote.c), process 1 of a PID namespace, with one end of a socket pair on descriptor
+ * 3, on which the agent sends an order: what to make, what the program is, what to undo, and the sentences that go with it.
+ * All that needs thinking was thought when the order was written (script.py); here it is checked for its form and done. The
+ * shim makes everything (directories, cgroup, network namespace, its listening socket), says "prepared", and waits for
+ * "keep". A connection that ends before that (the agent was cancelled, or killed) means that nobody knows of this task: the
+ * shim removes all that it made.
  *
- * Life. It lives in the task's network namespace; its files are the host's, and it is outside the task's cgroup. Agents connect to
- * its socket; a request is one line of JSON, the answer another. One loop over poll, no thread. See task.c.
+ * Life. It lives in the task's network namespace; its files are the host's, and it is outside the task's cgroup. Agents
+ * connect to its socket; a request is one line of JSON, the answer another. One loop over poll, no thread. See task.c.
  *
- * Death. `remove` is its last act. When it is killed, the kernel kills the whole PID namespace with it; the agent (or the next one)
- * finds the rest by the task id in the command line, the cgroup's name and the directories'.
+ * Death. `remove` is its last act. When it is killed, the kernel kills the whole PID namespace with it; the agent (or the
+ * next one) finds the rest by the task id in the command line, the cgroup's name and the directories'.
  *
  * Why C: a task is started and ended by this process and the program's own, and as forks of a Python process those two cost
- * eight times as much processor time.
+ * several times as much processor time.
  *
- * beeyard-shim --check reads an order from its standard input and says what it has understood; with --check-requests, lines.
- * Neither does anything. They are for tests, which want to be wrong without a host that pays for it.
+ * beeyard-shim --check reads an order from its standard input and says what it has understood; with --check-requests,
+ * lines. Neither does anything. They are for tests, which want to be wrong without a host that pays for it.
  */
 #include "shim.h"
 

@@ -1,8 +1,9 @@
-/* An order: what the agent has decided about one task, as a flat list of records (agent/executors/process/script.py writes it).
+/* An order: what the agent has decided about one task, as a flat list of records (agent/executors/process/script.py writes
+ * it).
  *
- * On the wire: 16 bytes (ORDER_MAGIC, then two 32-bit numbers in this machine's order: bytes of text, bytes of blob), the text,
- * the blob. The text is one record after the other, each "N\0NAME\0FIELD 1\0…FIELD N\0". It is checked whole before anything is
- * done: names are known, each has as many fields as it takes, numbers are decimal and fit 64 bits.
+ * On the wire: 16 bytes (ORDER_MAGIC, then two 32-bit numbers in this machine's order: bytes of text, bytes of blob), the
+ * text, the blob. The text is one record after the other, each "N\0NAME\0FIELD 1\0…FIELD N\0". It is checked whole before
+ * anything is done: names are known, each has as many fields as it takes, numbers are decimal and fit 64 bits.
  */
 #ifndef BEEYARD_ORDER_H
 #define BEEYARD_ORDER_H

@@ -46,8 +46,8 @@ static void turn_over(void) {
     log_file = next;
 }
 
-/* Take over what is there, at most 64 KiB: 1; or nothing was there: 0; or the task has no writing end any more: -1. A full disk
- * loses output, not the task. */
+/* Take over what is there, at most 64 KiB: 1; or nothing was there: 0; or the task has no writing end any more: -1. A full
+ * disk loses output, not the task. */
 int take_output(void) {
     static char data[65536];
     struct stat status;

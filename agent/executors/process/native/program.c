@@ -1,8 +1,8 @@
 /* The task's own processes, as process 1 of their PID namespace has to do with them.
  *
  * The shim is that process 1: it starts the program, passes the stop signal on, reaps what the task orphans, and when the
- * program ends kills and reaps the rest. The kernel kills everything in the namespace when process 1 is killed, so nothing of a
- * task outlives its shim.
+ * program ends kills and reaps the rest. The kernel kills everything in the namespace when process 1 is killed, so nothing
+ * of a task outlives its shim.
  */
 #include "shim.h"
 

@@ -1,7 +1,7 @@
 /* Take the links of this process's network namespace off the LAN at once.
  *
- * beeyard/runtime/silence.py is the same rule for the agent, with the reasons. A link is made deaf first, then loses its addresses,
- * so that nothing answers from the first step on:
+ * beeyard/runtime/silence.py is the same rule for the agent, with the reasons. A link is made deaf first, then loses its
+ * addresses, so that nothing answers from the first step on:
  *
  *     macvlan            enters the mode in which it hears listed senders only, and none are listed
  *     macvlan passthru   cannot leave its mode, and is deleted
@@ -110,7 +110,8 @@ static void note(const struct nlmsghdr *message) {
 
 /* --- the conversation ---------------------------------------------------------------------------------------------- */
 
-/* Send one request and take its answers in, to the one that ends it. 0, or the kernel's error number; `changed`: a list did. */
+/* Send one request and take its answers in, to the one that ends it. 0, or the kernel's error number; `changed`: a list
+ * did. */
 static int exchange(struct nlmsghdr *request, bool *changed) {
     static union { struct nlmsghdr header; char bytes[65536]; } reply;
     request->nlmsg_seq = ++sequence;

@@ -1,7 +1,7 @@
 /* What the records of an order do, one after the other; the first that fails ends it.
  *
- * Modes are given as decimal numbers, as all numbers are. Paths come from the agent, which made them from its own settings and
- * the task's id; those that a node hook chose are handled in addition.c alone.
+ * Modes are given as decimal numbers, as all numbers are. Paths come from the agent, which made them from its own settings
+ * and the task's id; those that a node hook chose are handled in addition.c alone.
  */
 #include "shim.h"
 

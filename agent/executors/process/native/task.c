@@ -1,13 +1,14 @@
 /* One task's phases, and the loop that moves them.
  *
- * Phases are those of `runtime.host.Controller`: prepared → (starting →) started → exited, or prepared → exited when the task is
- * stopped first or its program cannot run. The end of a task that had started is in its file before anybody hears of it.
+ * Phases are those of `runtime.host.Controller`: prepared → (starting →) started → exited, or prepared → exited when the
+ * task is stopped first or its program cannot run. The end of a task that had started is in its file before anybody hears
+ * of it.
  *
  * The answer to `start` comes when the program runs or cannot, that to `wait` and `stop` when the task has ended.
  *
- * Links go down when asked, when the lease has lapsed, and whenever the task ends; never up again. In a task that uses its host's
- * network nothing is touched. If they do not go down where nobody could be told, this process ends and takes the task with it:
- * its agent knows what to do with a task whose shim is gone.
+ * Links go down when asked, when the lease has lapsed, and whenever the task ends; never up again. In a task that uses its
+ * host's network nothing is touched. If they do not go down where nobody could be told, this process ends and takes the
+ * task with it: its agent knows what to do with a task whose shim is gone.
  */
 #include "shim.h"
 
@@ -58,8 +59,8 @@ void set_lease(int timer, uint64_t remaining_ns) {
 
 /* Answer with all that is known of the task. */
 void tell(struct peer *peer) {
-    answer(peer, "{\"phase\": \"%s\", \"pid\": %d, \"shim_pid\": %d, \"exit\": %s, \"lapsed\": %s}", PHASES[phase], program_pid, shim_pid,
-           exit_text, lapsed ? "true" : "false");
+    answer(peer, "{\"phase\": \"%s\", \"pid\": %d, \"shim_pid\": %d, \"exit\": %s, \"lapsed\": %s}", PHASES[phase],
+           program_pid, shim_pid, exit_text, lapsed ? "true" : "false");
 }
 
 static bool links_down(void) {
@@ -70,15 +71,16 @@ static void links_down_or_die(void) {
     if (!links_down()) _exit(1);
 }
 
-/* The file with the end of a task that has started. Who finds it without its shim takes it for the truth, so it is written when
- * the program is about to start, with what is true if this process is killed, and in place when more is known. */
+/* The file with the end of a task that has started. Who finds it without its shim takes it for the truth, so it is written
+ * when the program is about to start, with what is true if this process is killed, and in place when more is known. */
 static const char *end_path(void) {
     static char path[PATH_BYTES];
     if (!*path) snprintf(path, sizeof path, "%s/exit.json", of_task(TASK_DIRECTORY));
     return path;
 }
 
-/* Write it at once and with the same length, whole or not at all. Not synced, for a power cut ends every task of the host anyway. */
+/* Write it at once and with the same length, whole or not at all. Not synced, for a power cut ends every task of the host
+ * anyway. */
 static bool keep_end(const char *text) {
     char padded[sizeof exit_text];
     snprintf(padded, sizeof padded, "%-*s\n", END_BYTES, text);

@@ -27,8 +27,8 @@ static bool is_self_or_parent(const char *name) {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Unlink what is in a directory, and do with each subdirectory what `directory` says. Gives how many entries there were, -1 and
- * errno when one would not go. */
+/* Unlink what is in a directory, and do with each subdirectory what `directory` says. Gives how many entries there were, -1
+ * and errno when one would not go. */
 static long each_entry(int fd, int top, bool (*directory)(int fd, int top, const char *name)) {
     long n_entries = 0;
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -76,8 +76,8 @@ static bool empty_and_remove(int top, int same, const char *name) {
     }
 }
 
-/* Remove a directory with all in it, whatever a task built there: it is emptied through descriptors, so no link leads out, and
- * subdirectories are moved up and not descended into, so no depth is too deep. */
+/* Remove a directory with all in it, whatever a task built there: it is emptied through descriptors, so no link leads out,
+ * and subdirectories are moved up and not descended into, so no depth is too deep. */
 static bool drop_tree(const char *path) {
     if (rmdir(path) == 0 || errno == ENOENT) return true;
     int top = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,11 +1,11 @@
-/* beeyard-zygote STATE_DIR COMMAND…: the process that starts others for one life of an agent. Single-threaded and small, so that a
- * fork of it is cheap and safe.
+/* beeyard-zygote STATE_DIR COMMAND…: the process that starts others for one life of an agent. Single-threaded and small, so
+ * that a fork of it is cheap and safe.
  *
- * A request is one datagram on descriptor 3 with the descriptor of a socket on which its child answers, and perhaps more. For a
- * task, it is "beeyard-shim", the state directory and the task's id, each with a zero byte: the child is a fork of this process
- * in a PID namespace of its own that becomes the shim (main.c) without executing anything, and what it shows as its command line.
- * All else, which is seldom, goes on as it came to the helper (agent/executors/process/helper.py), which COMMAND starts when there is
- * something for it, and again when it was killed. No request waits for another.
+ * A request is one datagram on descriptor 3 with the descriptor of a socket on which its child answers, and perhaps more.
+ * For a task, it is "beeyard-shim", the state directory and the task's id, each with a zero byte: the child is a fork of
+ * this process in a PID namespace of its own that becomes the shim (main.c) without executing anything, and what it shows
+ * as its command line. All else, which is seldom, goes on as it came to the helper (agent/executors/process/helper.py),
+ * which COMMAND starts when there is something for it, and again when it was killed. No request waits for another.
  *
  * It ends when the agent does, and with it the helper; shims go on.
  */
