@@ -8,6 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
+from beeyard.core.mounts import VolumeMount
+from beeyard.core.preference import Preference
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
@@ -33,6 +35,13 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     # with a pool whose subnets have them; nobody else can get them, so the pool needs no free address.
     pins: tuple[str, ...] = ()
     forwards_ports: bool = False  # ports of the node have to lead to the task
+    generic: tuple[tuple[str, int], ...] = ()  # how many of each kind, in order of the kinds
+    log_driver: str = ""
+    volume_drivers: tuple[str, ...] = ()
+    volumes: tuple[VolumeMount, ...] = ()
+    preferences: tuple[Preference, ...] = ()
+    strategy: str = ""  # "": the cluster's
+    spec_version: int = 0  # what failed before failed with this version; 0: nothing is known
 
     @classmethod
     def of(cls, task: Task) -> Demand:
@@ -50,6 +59,13 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             max_replicas_per_node=spec.max_replicas_per_node,
             pins=task.pins,
             forwards_ports=bool(spec.ports) and HOST_NETWORK_ID not in spec.network_ids,
+            generic=spec.reservations.generic_amounts,
+            log_driver=spec.log_driver.name,
+            volume_drivers=spec.volume_drivers,
+            volumes=spec.volumes,
+            preferences=spec.preferences,
+            strategy=task.strategy,
+            spec_version=task.spec_version,
         )
 
     @property
@@ -63,8 +79,11 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         return min(self.max_replicas_per_node, COUNT_MAX)
 
     def of_any_service(self) -> Demand:
-        """The same for whoever only asks where it fits: the service matters to the limit of replicas per node alone."""
-        return self if self.max_replicas_per_node else msgspec.structs.replace(self, service_id="")
+        """The same for whoever only asks where it fits: what decides between nodes that fit does not matter to that, and
+        the service matters to the limit of replicas per node alone.
+        """
+        service_id = self.service_id if self.max_replicas_per_node else ""
+        return msgspec.structs.replace(self, service_id=service_id, spec_version=0, strategy="", preferences=())
 
 
 class PoolColumn(msgspec.Struct, frozen=True):

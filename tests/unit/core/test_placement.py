@@ -14,33 +14,6 @@ from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
 from tests.support.placement import WEB, an_index, ids, nodes_of, per_node
 
 
-def test_demand_is_what_a_task_asks_for() -> None:
-    spec = a_task_spec(
-        cpu_nano=CPU,
-        memory_bytes=GIB,
-        constraints=["node.role==worker"],
-        platforms=[Platform(os="linux")],
-        network_ids=["net1"],
-        ports=[PublishedPort(target=8000, published=80), PublishedPort(target=9000)],
-        max_replicas_per_node=2,
-    )
-    demand = Demand.of(a_task(spec=spec, service_id="s9"))
-    assert msgspec.structs.asdict(demand) == {
-        "service_id": "s9",
-        "cpu_nano": CPU,
-        "memory_bytes": GIB,
-        "constraints": ("node.role==worker",),
-        "platforms": (Platform(os="linux"),),
-        "image": "host",
-        "network_ids": ("net1",),
-        "host_ports": (HostPort(port=80),),
-        "max_replicas_per_node": 2,
-        "forwards_ports": True,
-        "pins": (),
-    }
-    assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
-
-
 @pytest.mark.parametrize("amount", [-(2**63), 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
 def test_a_stored_amount_that_no_column_holds_is_counted_as_the_most_there_is(amount: int) -> None:
     """A spec that was stored once must not keep its manager from deciding, whatever it says."""
@@ -388,10 +361,3 @@ def test_placing_a_task_twice_is_a_mistake() -> None:
     index.place(WEB, ["t1"])
     with pytest.raises(AssertionError, match="placed once"):
         index.place(WEB, ["t1"])
-
-
-@pytest.mark.parametrize(("limit", "service_id"), [(0, ""), (2, "s1")])
-def test_demand_of_any_service(limit: int, service_id: str) -> None:
-    """Whose task it is matters only to the limit of replicas per node."""
-    demand = Demand.of(a_task(spec=a_task_spec(cpu_nano=7, max_replicas_per_node=limit)))
-    assert demand.of_any_service() == msgspec.structs.replace(demand, service_id=service_id)

@@ -1,0 +1,47 @@
+"""Amounts: what a node has, what a task reserves, and what it may use at most.
+
+Besides CPU and memory there are *generic* resources, whose kinds operators name: GPUs, licences, slots of a device. A node
+offers a number of them or lists them by name; a task asks for a number; what it was given (its *claim*) names the very ones.
+Units: CPU in 1e-9 cores (`cpu_nano`), memory in bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class GenericResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Some of one kind of a generic resource: a number of equal ones, or each by its name."""
+
+    kind: str
+    value: int = 0  # how many, where they have no names
+    names: tuple[str, ...] = ()
+
+    @property
+    def amount(self) -> int:
+        """How many there are."""
+        return len(self.names) or self.value
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a task reserves or a node has."""
+
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+    generic: tuple[GenericResource, ...] = ()  # at most one for each kind, in order of the kinds
+
+    @property
+    def generic_amounts(self) -> tuple[tuple[str, int], ...]:
+        """How many there are of each kind."""
+        return tuple((resource.kind, resource.amount) for resource in self.generic)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Ceilings that the executor enforces; 0 means none."""
+
+    cpu_nano: int = 0
+    memory_bytes: int = 0
+    pids: int = 0
+
+
+__all__ = ["GenericResource", "Limits", "Resources"]
