@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from beeyard.core.node_table cimport NodeTable
+from beeyard.core.node_table cimport Needs, NodeTable
 
 cdef enum Verdict:
     FITS = 0
@@ -22,8 +22,7 @@ cdef enum:
 
 
 cdef class Ask:
-    cdef int64_t cpu_nano                   # 1e-9 cores reserved by each task
-    cdef int64_t memory_bytes               # bytes reserved by each task
+    cdef Needs needs                        # what each task reserves; all its kinds are columns of the table
     cdef int32_t max_replicas               # tasks of the service a node takes; 2**31 - 1: no limit
     cdef bint one_per_node                  # it asks for host ports, so a node takes at most one of these tasks
     cdef const uint8_t[::1] static_code     # by row: 0 fits, else why image, network, constraint or platform do not

@@ -1,7 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from beeyard.core.node_table import NodeTable
+from beeyard.core.node_table import Needs, NodeTable
 
 POOL_NETWORKS_MAX: int
 VERDICT_NOT_READY: int
@@ -18,9 +18,8 @@ class Ask:
     n_networks: int
     def __init__(
         self,
-        size: int,
-        cpu_nano: int,
-        memory_bytes: int,
+        table: NodeTable,
+        needs: Needs,
         max_replicas: int,
         one_per_node: bool,
         static_code: NDArray[np.uint8],

@@ -135,26 +135,32 @@ class NodeColumns:
         self.epoch = 0
         self._links = links
         self.nodes: list[Node | None] = []
+        self.ids: list[str] = []  # of the nodes; "" where none is
         self._columns: dict[str, _Column] = {}
         self._fits: dict[Hashable, Fit] = {}
 
     def set(self, row: int, node: Node) -> None:
         """Store a node. Nothing is derived anew when no property that was ever asked for has changed."""
         if row >= len(self.nodes):
+            self.ids.extend([""] * (row + 1 - len(self.nodes)))
             self.nodes.extend([None] * (row + 1 - len(self.nodes)))
             self.epoch += 1
-        self.nodes[row] = node
+        self.nodes[row], self.ids[row] = node, node.id
         # Every column must take the node, so this is no any() over a generator, which would stop at the first change.
         changed = [column.set(row, node) for column in self._columns.values()]
         self.epoch += any(changed)
 
     def remove(self, row: int) -> None:
         """Forget the row's node; its codes do not matter until the row is used again."""
-        self.nodes[row] = None
+        self.nodes[row], self.ids[row] = None, ""
 
     def touch(self) -> None:
         """A network changed: derive everything anew."""
         self.epoch += 1
+
+    def rows_where(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> NDArray[np.bool_]:
+        """By row: whether a property of the nodes, such as "node.labels.rack", passes; the question stands for the answer."""
+        return self._ask(name, question, answer) != 0
 
     def fit(
         self,
@@ -348,6 +354,7 @@ _READ: dict[str, Read] = {
     "platform": _platform,
     "links": _links,
     "forwards_ports": lambda node: node.description.forwards_ports,
+    "volume_drivers": lambda node: node.description.volume_drivers,
 }
 
 __all__ = ["Fit", "NetworkShape", "NodeColumns", "Pool"]

@@ -7,14 +7,24 @@ cdef enum NodeRow:
     ROW_NOT_READY = 1   # not READY, or an operator paused or drained it
     ROW_READY = 2       # takes new tasks
 
+cdef enum:
+    KINDS_MAX = 16      # kinds of resources that can be told apart: kind 0 is CPU, 1 is memory, the others are generic
+
+
+cdef class Needs:
+    cdef readonly int n                 # kinds that the task reserves some of, <= KINDS_MAX
+    cdef int32_t kind[KINDS_MAX]        # rising; the first n count
+    cdef int64_t amount[KINDS_MAX]      # > 0, in the unit of the kind
+
 
 cdef class NodeTable:
     cdef readonly Py_ssize_t size       # rows in use, holes included; every column is at least this long
-    cdef int64_t[::1] cpu_free          # 1e-9 cores: capacity less what is held; < 0 when the node shrank meanwhile
-    cdef int64_t[::1] memory_free       # bytes, likewise
+    cdef readonly int n_kinds           # kinds in use, >= 2
+    cdef int64_t[:, ::1] free           # by kind and row: total less what is held; < 0 when the node shrank meanwhile
+    cdef int64_t[:, ::1] total          # by kind and row: what the node offers to tasks, >= 0
     cdef int32_t[::1] tasks             # tasks held there, of all services, >= 0
     cdef uint8_t[::1] state             # a NodeRow
     cdef uint64_t[::1] tie_break        # drawn from the node's id: decides between equal nodes; smaller wins
     cdef list _holes                    # rows in state ROW_ABSENT
 
-    cdef int take(self, Py_ssize_t row, int64_t cpu_nano, int64_t memory_bytes) except -1 nogil
+    cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil

@@ -141,7 +141,7 @@ cdef Py_ssize_t _fill(
                 best = heap[n]
                 _sink_best(heap, n, 0, best)
             continue
-        table.take(best.row, ask.cpu_nano, ask.memory_bytes)
+        table.take(best.row, ask.needs)
         ask.service_tasks[best.row] += 1
         if ask.one_per_node:
             ask.ports_taken[best.row] = 1

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from beeyard.core import constraint
 from beeyard.core.model import Node
 from beeyard.core.placement import Demand, PoolColumn
+from beeyard.core.resources import Resources
 
 AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -91,10 +92,12 @@ class PlacementOracle:
         held = [h.demand for h in self.holds.values() if h.node_id == node_id]
         if node.status.state != "ready" or node.spec.availability != "active":
             return "not_ready", ""
-        for kind in ("cpu_nano", "memory_bytes"):
-            used = sum(getattr(d, kind) for d in held)
-            if 0 < getattr(demand, kind) > getattr(node.description.resources, kind) - used:
-                return "resources", ""
+        offered, used = amounts(node.description.resources), Counter[str]()
+        offered.subtract(amounts(node.description.reserved))
+        for other in held:
+            used.update(amounts(other))
+        if any(0 < amount > max(0, offered[kind]) - used[kind] for kind, amount in amounts(demand).items()):
+            return "resources", ""
         if demand.image and demand.image not in node.description.images:
             return "image", demand.image
         if demand.forwards_ports and not node.description.forwards_ports:
@@ -194,6 +197,12 @@ class PlacementOracle:
                 by = (kind.split()[0] if other_driver else kind) if kind else "another network of the task"
                 return "parent_taken", f"{parent} for network {network_id} is used by {by}"
         return chosen
+
+
+def amounts(of: Demand | Resources) -> Counter[str]:
+    """How much of each kind, generic ones by their names."""
+    generic = of.generic if isinstance(of, Demand) else of.generic_amounts
+    return Counter({"cpu": of.cpu_nano, "memory": of.memory_bytes, **{f"generic {kind}": n for kind, n in generic}})
 
 
 def has(subnet: str, address: str) -> bool:

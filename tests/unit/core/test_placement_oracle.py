@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from beeyard.core import reasons
 from beeyard.core.model import HostPort, Node, Platform
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
+from beeyard.core.resources import Resources
 from beeyard.core.states import Availability, NodeState
 from tests.reference.placement_oracle import Held, PlacementOracle
-from tests.support.builders import a_link, a_node
+from tests.support.builders import a_link, a_node, some_generic
 
 NODE_IDS = [f"n{number}" for number in range(8)]
 RACKS = ["r1", "R2", "r3"]
@@ -54,6 +55,8 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
         links=draw(links),
         listening=[HostPort(protocol="udp", port=58)] if draw(rarely) else [],
         forwards_ports=not draw(rarely),
+        generic=draw(st.sampled_from([{}, {"gpu": 2}, {"gpu": ("g0", "g1", "g2"), "apple": 1}, {"slot": 4}])),
+        reserved=draw(st.sampled_from([None, None, Resources(cpu_nano=1, generic=some_generic({"gpu": 1}))])),
     )
 
 
@@ -91,6 +94,7 @@ demands = st.builds(
     ),
     max_replicas_per_node=st.sampled_from([0, 0, 0, 1, 2]),
     forwards_ports=st.sampled_from([False, False, True]),
+    generic=st.sampled_from([()] * 5 + [(("gpu", 1),), (("apple", 1), ("gpu", 2)), (("slot", 3),), (("none", 1),)]),
 )
 
 KINDS = {
