@@ -42,6 +42,7 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     preferences: tuple[Preference, ...] = ()
     strategy: str = ""  # "": the cluster's
     spec_version: int = 0  # what failed before failed with this version; 0: nothing is known
+    node_id: str = ""  # the only node it may go to; "": any
 
     @classmethod
     def of(cls, task: Task) -> Demand:
@@ -66,6 +67,7 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             preferences=spec.preferences,
             strategy=task.strategy,
             spec_version=task.spec_version,
+            node_id=task.bound_node_id,
         )
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from beeyard.core.resources import GenericResource
+from beeyard.core.volume import VolumeUse
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind"):
@@ -65,7 +66,13 @@ class ResourceGrant(Grant, frozen=True, kw_only=True, gc=False, tag="resource"):
     resources: tuple[GenericResource, ...] = ()  # at most one for each kind, in order of the kinds
 
 
-AnyGrant = AddressGrant | NoteGrant | PortGrant | ResourceGrant
+class VolumeGrant(Grant, frozen=True, kw_only=True, gc=False, tag="volume"):
+    """Cluster volumes that the task has, one for each of its mounts that asks for one, in their order."""
+
+    uses: tuple[VolumeUse, ...] = ()
 
 
-__all__ = ["AddressGrant", "AnyGrant", "Grant", "MappedPort", "NoteGrant", "PortGrant", "ResourceGrant"]
+AnyGrant = AddressGrant | NoteGrant | PortGrant | ResourceGrant | VolumeGrant
+
+
+__all__ = ["AddressGrant", "AnyGrant", "Grant", "MappedPort", "NoteGrant", "PortGrant", "ResourceGrant", "VolumeGrant"]

@@ -15,7 +15,7 @@ import enum
 
 import msgspec
 
-from beeyard.core.grant import AnyGrant, ResourceGrant
+from beeyard.core.grant import AnyGrant, ResourceGrant, VolumeGrant
 from beeyard.core.ipam import AddressLease, PoolLease
 from beeyard.core.mounts import LOCAL_DRIVER, LogDriver, Mount, VolumeMount
 from beeyard.core.preference import Preference
@@ -23,6 +23,7 @@ from beeyard.core.resources import GenericResource
 from beeyard.core.resources import Limits as Limits
 from beeyard.core.resources import Resources as Resources
 from beeyard.core.states import Availability, NodeState, Role, TaskState
+from beeyard.core.volume import Volume, VolumeUse
 
 HOST_NETWORK_NAME = "host"
 # The predefined swarm-scope network that gives a task its host's own network; an id as Docker's are, but recognisable.
@@ -229,6 +230,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     mac_per_slot: bool = False
     # Orchestrator, at creation: by which rule it is placed, by its service's label beeyard.strategy; "": the cluster's.
     strategy: str = ""
+    # Orchestrator, at creation: the only node it may go to, for a service with one task on each node; "": any.
+    bound_node_id: str = ""
     desired_state: TaskState = TaskState.RUNNING  # orchestrator
     status: TaskStatus = TaskStatus()
     node_id: str = ""  # scheduler's commit
@@ -243,6 +246,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     def claimed(self) -> tuple[GenericResource, ...]:
         """Which of its node's generic resources it was given, in order of their kinds."""
         return tuple(item for grant in self.grants if isinstance(grant, ResourceGrant) for item in grant.resources)
+
+    @property
+    def volumes(self) -> tuple[VolumeUse, ...]:
+        """The cluster volumes that it was given, in the order of its mounts."""
+        return tuple(use for grant in self.grants if isinstance(grant, VolumeGrant) for use in grant.uses)
 
     @property
     def holds_room(self) -> bool:
@@ -384,4 +392,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"
     clients: tuple[ClientCertificate, ...] = ()  # whoever is not here is refused
 
 
-StoredObject = Cluster | Node | Network | Service | Task | PoolLease | AddressLease
+StoredObject = Cluster | Node | Network | Service | Task | Volume | PoolLease | AddressLease

@@ -160,7 +160,8 @@ class NodeColumns:
 
     def rows_where(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> NDArray[np.bool_]:
         """By row: whether a property of the nodes, such as "node.labels.rack", passes; the question stands for the answer."""
-        return self._ask(name, question, answer) != 0
+        rows: NDArray[np.bool_] = self._ask(name, question, answer) != 0
+        return rows
 
     def fit(
         self,

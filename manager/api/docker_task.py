@@ -44,7 +44,7 @@ def show_task(
     attachments = [_show_attachment(g, networks) for g in task.grants if isinstance(g, AddressGrant)]
     if attachments:
         shown["NetworksAttachments"] = attachments
-    shown["Volumes"] = None
+    shown["Volumes"] = [compact(ID=u.volume_id, Source=u.source, Target=u.target) for u in task.volumes] or None
     return shown
 
 

@@ -51,6 +51,7 @@ def test_demand_is_what_a_task_asks_for() -> None:
         "preferences": (Preference(descriptor="node.labels.rack"),),
         "strategy": "pack",
         "spec_version": 3,
+        "node_id": "",
     }
     assert Demand.of(a_task("t2", spec=spec, service_id="s9", spec_version=3, strategy="pack")) == demand
 
