@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from beeyard.core import filters
+from beeyard.core import filters, reasons
 from beeyard.core.demand import Demand, PoolColumn, ReasonCount
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
@@ -22,7 +23,9 @@ from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
 from beeyard.core.node_table import NodeTable
 from beeyard.core.parent_links import LinkUse, ParentLinks, describe_kind
 from beeyard.core.pool_rows import PoolRows
+from beeyard.core.reasons import Reason
 from beeyard.core.verdicts import count_reasons
+from beeyard.core.volumes import VolumeTable
 
 # Of a pool whose addresses nobody counts.
 _PLENTY = 1 << 62
@@ -39,6 +42,7 @@ class Asking:
         self._links = links
         self.columns = NodeColumns(links)
         self.networks: dict[str, NetworkShape] = {}
+        self.volumes = VolumeTable(self.columns, holds.rows)
         self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)  # without host ports or masked nodes
 
     # --- networks ----------------------------------------------------------------------------------------------------
@@ -107,9 +111,8 @@ class Asking:
                 # Ports may also be held on nodes that are not known, or not any more.
                 on = [row for id_ in self._holds.ports.nodes(port) if (row := rows.get(id_)) is not None]
                 ports_taken[on] = 1
-        if masked:
-            refused = np.zeros(capacity, dtype=np.uint8)
-            refused[[rows[node_id] for node_id in masked if node_id in rows]] = 1
+        if masked or demand.volumes or demand.node_id:
+            refused = self._refused(demand, masked)
         begin = fit.network_begin[:1] if has_addresses else fit.network_begin
         available = self._pools.available
         links = (*fit.contested, *self._links.arrays(capacity)) if fit.contested is not None else ()
@@ -129,6 +132,19 @@ class Asking:
             *links,
         )
 
+    def _refused(self, demand: Demand, masked: Collection[str]) -> NDArray[np.uint8]:
+        """By row: whether something besides the kernel's own columns rules it out."""
+        rows, size = self._holds.rows, self._table.size
+        refused = np.zeros(self._table.capacity, dtype=np.uint8)
+        if demand.node_id:
+            refused[:size] = 1
+            if demand.node_id in rows:
+                refused[rows[demand.node_id]] = 0
+        refused[[rows[node_id] for node_id in masked if node_id in rows]] = 1
+        if demand.volumes:
+            refused[:size] |= ~self.volumes.fitting(demand.volumes)
+        return refused
+
     # --- verdicts ----------------------------------------------------------------------------------------------------
 
     def reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
@@ -140,6 +156,10 @@ class Asking:
 
     def counted(self, demand: Demand, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
         """Verdicts on rows that do not fit, in words."""
+        if demand.volumes:
+            without = (verdicts == filters.VERDICT_REFUSED) & ~self.volumes.fitting(demand.volumes)[rows]
+            others = self.counted(msgspec.structs.replace(demand, volumes=()), rows[~without], verdicts[~without])
+            return reasons.in_order([*others, (Reason.VOLUMES, "", int(without.sum()))] if without.any() else others)
         return count_reasons(self.fit(demand), rows, verdicts, self._pools.names, partial(self._link_conflict, demand))
 
     def _link_conflict(self, demand: Demand, number: int, row: int) -> str:

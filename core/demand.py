@@ -10,6 +10,7 @@ import msgspec
 from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
 from beeyard.core.mounts import VolumeMount
 from beeyard.core.preference import Preference
+from beeyard.core.volume import VolumeUse
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
@@ -105,6 +106,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
     node_id: str
     pool_ids: tuple[str, ...] = ()
+    volumes: tuple[VolumeUse, ...] = ()  # one for each mount of the demand
 
 
 class Decision(msgspec.Struct, frozen=True):

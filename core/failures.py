@@ -21,6 +21,13 @@ class FailureMemory:
     def __bool__(self) -> bool:
         return bool(self._failures)
 
+    def copy(self) -> FailureMemory:
+        """One of its own to try things on."""
+        twin = FailureMemory()
+        twin._swept_s = self._swept_s
+        twin._failures = {key: {n: times.copy() for n, times in nodes.items()} for key, nodes in self._failures.items()}
+        return twin
+
     def note(self, service_id: str, spec_version: int, node_id: str, now_s: float) -> None:
         """A task failed, or its node refused it.
 

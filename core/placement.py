@@ -15,20 +15,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
+import msgspec
 import numpy as np
 
-from beeyard.core import filters, packing, reasons
+from beeyard.core import filters, packing, reasons, turns
 from beeyard.core.asking import Asking
-from beeyard.core.demand import Decision, Demand, Placed, PoolColumn
+from beeyard.core.demand import Decision, Demand, Placed, PoolColumn, ReasonCount
+from beeyard.core.failures import FailureMemory
+from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
 from beeyard.core.kinds import Kinds
 from beeyard.core.model import Node
+from beeyard.core.mounts import VolumeMount
 from beeyard.core.node_table import NodeTable
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
 from beeyard.core.states import Availability, NodeState
+from beeyard.core.volume import VolumeUse
 
 
 class PlacementIndex:
@@ -43,6 +49,8 @@ class PlacementIndex:
         self._holds = Holds(self._table, self._kinds, self._pools, self._links)
         self._asking = Asking(self._table, self._kinds, self._holds, self._pools, self._links)
         self.ports = self._holds.ports
+        self.volumes = self._asking.volumes
+        self._failures = FailureMemory()
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -113,11 +121,20 @@ class PlacementIndex:
         links = {id_: network.link_in(self._pools.row(id_)) for id_ in serving}
         return [chosen, *(id_ for id_ in serving if id_ != chosen and links[id_] == links[chosen])]
 
-    def hold(self, task_id: str, demand: Demand, node_id: str, *, links: Iterable[LinkUse] = ()) -> None:
+    def hold(
+        self,
+        task_id: str,
+        demand: Demand,
+        node_id: str,
+        *,
+        links: Iterable[LinkUse] = (),
+        volumes: Sequence[VolumeUse] = (),
+    ) -> None:
         """Occupy a node for a task that is there already. Idempotent; the first call for a task counts.
 
         Args:
             links: the task's links on the node's parents.
+            volumes: the cluster volumes that it has.
         """
         if task_id in self._holds.by_task:
             return
@@ -125,10 +142,12 @@ class PlacementIndex:
         for link in links:
             self._asking.know_link(link)
         self._holds.add(task_id, demand, node_id, links)
+        self.volumes.reserve(task_id, node_id, volumes)
 
     def drop(self, task_id: str) -> None:
         """End a task's hold, and what is left of its plan. Idempotent."""
         self._holds.drop(task_id)
+        self.volumes.release(task_id)
 
     def settle(self, task_id: str) -> None:
         """End a task's plan: its addresses are in the pools' own counts, or will not be needed. Idempotent."""
@@ -136,36 +155,61 @@ class PlacementIndex:
         if hold is not None:
             self._holds.settle(hold)
 
+    def note_failure(self, service_id: str, spec_version: int, node_id: str, now_s: float) -> None:
+        """A task failed on a node, or was refused by it: after a few, its service's next tasks go elsewhere if they can.
+
+        Args:
+            now_s: of the clock that `place` is given.
+        """
+        self._failures.note(service_id, spec_version, node_id, now_s)
+
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def place(self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = ()) -> Decision:
+    def place(
+        self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = (), now_s: float = 0.0
+    ) -> Decision:
         """Place a group of equal tasks, the same as one after another; each one placed is held, with its addresses planned.
 
         Args:
             demand: what each of them asks for.
             task_ids: new to the index.
             masked: nodes that are left out, because a hook refused them.
+            now_s: of the clock of `note_failure`.
         """
         assert not any(task_id in self._holds.by_task for task_id in task_ids), "a task is placed once"
+        placed = self._place(demand, task_ids, masked, now_s)
+        unplaced = len(task_ids) - len(placed)
+        if not unplaced:
+            return Decision(placed, 0, [], "")
+        counts = self._why(demand, masked)[1]
+        return Decision(placed, unplaced, counts, _sentence(demand, counts))
+
+    def _place(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str], now_s: float) -> list[Placed]:
+        spread = partial(self._spread, demand)
+        if demand.volumes:
+            spread = partial(turns.with_volumes, self.volumes, demand, spread=spread)
+        faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
+        if faulty and not demand.node_id:
+            return turns.avoiding(faulty, task_ids, masked, spread)
+        return spread(task_ids, masked)
+
+    def _spread(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str]) -> list[Placed]:
+        """Place the first of some tasks, as many as fit, in one pass of the kernel."""
         ask = self._asking.ask(demand, masked)
         rows = np.empty(len(task_ids), dtype=np.int32)
         pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
         n_placed = packing.spread(self._table, ask, rows, pools)
         node_ids, links_in = self._asking.columns.ids, self._asking.fit(demand).links
-        placed = self._holds.add_placed(
+        return self._holds.add_placed(
             demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), node_ids, links_in
         )
-        unplaced = len(task_ids) - n_placed
-        if not unplaced:
-            return Decision(placed, 0, [], "")
-        counts = self._asking.reasons(demand, ask)[1]
-        return Decision(placed, unplaced, counts, reasons.explain(counts))
 
     def feasible(self, demand: Demand, node_id: str, *, task_id: str = "") -> str:
         """Whether a task fits on a node: "" or the sentence why not.
 
         Args:
-            task_id: do not count this task's own hold. If its plan is settled, it has its addresses already and needs none.
+            task_id: do not count this task's own hold, but count on the very volumes that it has. If its plan is settled, it
+                has its addresses already and needs none.
         """
         row = self._holds.rows.get(node_id)
         if row is None:
@@ -175,23 +219,53 @@ class PlacementIndex:
             return self._refusal(demand, row, has_addresses=False)
         self._holds.uncount(own, row)
         self._pools.settle(own.plans)
+        uses = self.volumes.release(task_id)
         try:
-            return self._refusal(demand, row, has_addresses=not own.plans)
+            return self._refusal(_with_these(demand, uses), row, has_addresses=not own.plans)
         finally:
+            self.volumes.reserve(task_id, node_id, uses)
             self._pools.plan(own.plans)
             self._holds.count(own, row)
 
     def explain(self, demand: Demand, *, masked: Collection[str] = ()) -> str:
-        """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does."""
-        fitting, counts = self._asking.reasons(demand, self._asking.ask(demand, masked))
-        return "" if fitting else reasons.explain(counts)
+        """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does.
+
+        Of a demand for one node alone, why that one does not, such as "insufficient resources on 1 node".
+        """
+        fitting, counts = self._why(demand, masked)
+        return "" if fitting else _sentence(demand, counts)
+
+    def _why(self, demand: Demand, masked: Collection[str]) -> tuple[int, list[ReasonCount]]:
+        """How many of the nodes it may go to fit now, and why the others do not."""
+        if not demand.node_id:
+            return self._asking.reasons(demand, self._asking.ask(demand, masked))
+        row = self._holds.rows.get(demand.node_id)
+        if row is None:
+            return 0, [(Reason.UNKNOWN_NODE, demand.node_id, 1)]
+        counts = self._refusals(demand, self._asking.ask(demand, masked), row)
+        return int(not counts), counts
 
     def _refusal(self, demand: Demand, row: int, *, has_addresses: bool) -> str:
-        verdict = filters.check_row(self._table, self._asking.ask(demand, has_addresses=has_addresses), row)
-        if verdict == 0:
-            return ""
-        counts = self._asking.counted(demand, np.array([row]), np.array([verdict]))
-        return reasons.sentence(*counts[0])
+        counts = self._refusals(demand, self._asking.ask(demand, has_addresses=has_addresses), row)
+        return reasons.sentence(*counts[0]) if counts else ""
+
+    def _refusals(self, demand: Demand, ask: Ask, row: int) -> list[ReasonCount]:
+        """Why one node does not fit; empty when it does."""
+        verdict = filters.check_row(self._table, ask, row)
+        return self._asking.counted(demand, np.array([row]), np.array([verdict])) if verdict else []
+
+
+def _sentence(demand: Demand, counts: Sequence[ReasonCount]) -> str:
+    """SwarmKit says of a task that is bound to a node just what that node lacks."""
+    return reasons.sentence(*counts[0]) if demand.node_id else reasons.explain(counts)
+
+
+def _with_these(demand: Demand, uses: Sequence[VolumeUse]) -> Demand:
+    """The same demand for the very volumes that it was given."""
+    if not uses:
+        return demand
+    mounts = tuple(VolumeMount(source=use.name, target=use.target, read_only=use.read_only) for use in uses)
+    return msgspec.structs.replace(demand, volumes=mounts)
 
 
 __all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     HOST_PORT = "host_port"
     MAX_REPLICAS = "max_replicas"
     POOL_EXHAUSTED = "pool_exhausted"  # names of the pools that serve the node, joined by ", "
+    VOLUMES = "volumes"
     REFUSED = "refused"
 
 
@@ -74,6 +75,8 @@ def sentence(reason: str, detail: str, n_nodes: int) -> str:
             return "max replicas per node limit exceed"  # SwarmKit's text, letter by letter
         case Reason.POOL_EXHAUSTED:
             return f"no address left in {'pools' if ', ' in detail else 'pool'} {detail} {on}"
+        case Reason.VOLUMES:
+            return f"cannot fulfill requested CSI volume mounts {on}"
         case Reason.REFUSED:
             return f"refused by an allocation hook {on}"
 

@@ -14,6 +14,7 @@ from beeyard.core import constraint
 from beeyard.core.model import Node
 from beeyard.core.placement import Demand, PoolColumn
 from beeyard.core.resources import Resources
+from tests.reference.volume_oracle import VolumeOracle
 
 AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -29,6 +30,7 @@ class Held:
         links: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.demand, self.node_id, self.plans, self.placed, self.links = demand, node_id, plans, placed, links
+        self.volume_ids: list[str] = []  # one for each mount of the demand
 
 
 class PlacementOracle:
@@ -40,6 +42,9 @@ class PlacementOracle:
         self.networks: dict[str, tuple[str, list[PoolColumn]]] = {}
         self.free: dict[str, int] = {}
         self.holds: dict[str, Held] = {}
+        self.volumes = VolumeOracle()
+        self.failures: list[tuple[str, int, str, float]] = []  # (service, spec version, node, when)
+        self.now_s = 0.0
 
     def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn]) -> None:
         self.networks[network_id] = (driver, sorted(pools, key=lambda pool: (pool.name, pool.pool_id)))
@@ -50,16 +55,37 @@ class PlacementOracle:
     ) -> list[tuple[str, tuple[str, ...]]]:
         placed = []
         for task_id in task_ids:
-            fitting = [n for n in self.nodes if self.refusal(demand, n, masked) is None]
+            fitting = [n for n in self.may_go_to(demand) if self.refusal(demand, n, masked) is None]
             if not fitting:
                 break
-            best = min(fitting, key=lambda n: (self.on(n, demand.service_id), self.on(n), self.tie_break[n]))
+            best = min(fitting, key=lambda n: self.rank(demand, n))
             pools = self.pools_for(demand, best)
             assert isinstance(pools, list)
             chosen, links = tuple(pool.pool_id for pool in pools), [(pool.parent, pool.kind) for pool in pools]
+            volumes = self.choose_volumes(demand, best)
+            assert volumes is not None
             self.holds[task_id] = Held(demand, best, () if demand.pins else chosen, placed=True, links=links)
+            self.holds[task_id].volume_ids = volumes
             placed.append((best, chosen))
         return placed
+
+    def rank(self, demand: Demand, node_id: str) -> tuple[int, ...]:
+        """The smaller, the better. Five failures of the service in the last five minutes come before all counts."""
+        key = demand.service_id, demand.spec_version, node_id
+        failures = sum(key == (*of,) and at_s > self.now_s - 300 for *of, at_s in self.failures)
+        faulty = failures if failures >= 5 and not demand.node_id else 0
+        return faulty, self.on(node_id, demand.service_id), self.on(node_id), self.tie_break[node_id]
+
+    def may_go_to(self, demand: Demand) -> list[str]:
+        return [node_id for node_id in self.nodes if demand.node_id in ("", node_id)]
+
+    def choose_volumes(self, demand: Demand, node_id: str) -> list[str] | None:
+        uses = [
+            (volume_id, held.node_id, mount.read_only)
+            for held in self.holds.values()
+            for volume_id, mount in zip(held.volume_ids, held.demand.volumes, strict=False)
+        ]
+        return self.volumes.choose(demand.volumes, self.nodes[node_id], uses)
 
     def on(self, node_id: str, service_id: str = "") -> int:
         """Tasks on a node, of one service or of all."""
@@ -67,7 +93,7 @@ class PlacementOracle:
         return sum(not service_id or h.demand.service_id == service_id for h in held)
 
     def reasons(self, demand: Demand, masked: Collection[str] = ()) -> Counter[tuple[str, str]]:
-        refusals = [self.refusal(demand, node_id, masked) for node_id in self.nodes]
+        refusals = [self.refusal(demand, node_id, masked) for node_id in self.may_go_to(demand)]
         return Counter(refusal for refusal in refusals if refusal is not None)
 
     def feasible(self, demand: Demand, node_id: str, task_id: str) -> tuple[str, str] | None:
@@ -118,7 +144,9 @@ class PlacementOracle:
         pools = self.pools_for(demand, node_id) if need_addresses else []
         if isinstance(pools, tuple):
             return pools
-        return ("refused", "") if node_id in masked else None
+        if self.choose_volumes(demand, node_id) is None:
+            return "volumes", ""
+        return ("refused", "") if node_id in masked or demand.node_id not in ("", node_id) else None
 
     def runs_on(self, node: Node, architecture: str, os: str) -> bool:
         actual = node.description.platform
