@@ -15,6 +15,7 @@ from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.agent.executors.process.logs import Keep
 from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import parse_token
+from beeyard.agent.offers import parse_generic
 from beeyard.agent.ports import PortStep
 from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.vlan import VlanStep
@@ -57,6 +58,10 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
     for fault in config.hooks.faults():
         raise settings.fault(f"hooks.{fault.partition(' ')[0]}", fault)
+    try:
+        parse_generic(config.generic_resources)
+    except InvalidSpec as error:
+        raise settings.fault("generic_resources", error.reason) from error
     log_dir = config.log_dir or f"{config.state_dir}/log"
     return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
 

@@ -28,6 +28,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     join_token_file: str = ""
     # Name in `docker node ls`; "": the host's own.
     node_name: str = ""
+    # What tasks may reserve besides CPU and memory: "SSD=3" is a number of them, "GPU=uuid1", "GPU=uuid2" are their names.
+    generic_resources: tuple[str, ...] = ()
+    # Of the host's cores and memory, what no task gets.
+    reserve_cpu: Annotated[float, msgspec.Meta(ge=0, le=8192)] = 0.0
+    reserve_memory_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)] = 0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
     # Output of tasks; "": log/ in the state directory. Of removed tasks the newest are kept: so many, and so much of them.
     log_dir: str = ""

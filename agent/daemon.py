@@ -20,6 +20,7 @@ from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import NodeHookStep
+from beeyard.agent.offers import ClaimStep, parse_generic, reserved_of
 from beeyard.agent.parents import ParentStep
 from beeyard.agent.ports import PortStep
 from beeyard.agent.probe import ProbeStep
@@ -85,8 +86,9 @@ async def _serve(
     reporter = Reporter(config.coalesce_s)
     ports = PortStep(host.netlink, host.firewall, host.sockets, config.state_dir)
     steps = _steps(host, config, identity, ports)
-    around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
-    describer = Describer(host, config.node_name, ports.listeners)
+    generic, reserved = parse_generic(config.generic_resources), reserved_of(config)
+    around = Surroundings(host, state, reporter, Admission(host.resources, generic, reserved), contact, Steps(steps))
+    describer = Describer(host, config.node_name, ports.listeners, generic=generic, reserved=reserved)
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()
@@ -128,6 +130,7 @@ def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper, ports: Por
         HostAccessStep(host.netlink),
         ProbeStep(host.netlink, config.probe_s),
         ports,
+        ClaimStep(),
         hooks,
     )
 

@@ -6,6 +6,7 @@ import msgspec
 
 # What every node has, so that nobody has to look for it.
 LOCAL_DRIVER = "local"
+NO_LOG = "none"  # the driver of a log that is not kept
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -33,4 +34,4 @@ class LogDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     options: dict[str, str] = {}
 
 
-__all__ = ["LOCAL_DRIVER", "LogDriver", "Mount", "VolumeMount"]
+__all__ = ["LOCAL_DRIVER", "NO_LOG", "LogDriver", "Mount", "VolumeMount"]

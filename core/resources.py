@@ -7,7 +7,17 @@ Units: CPU in 1e-9 cores (`cpu_nano`), memory in bytes.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+KIND_RULE = 'a kind begins with a letter and has at most 63 letters, digits, "_", "-" and "."'
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+
+
+def is_kind(name: str) -> bool:
+    """Whether a kind of generic resources can be called so: what follows DOCKER_RESOURCE_ in a task's environment."""
+    return _KIND.fullmatch(name) is not None
 
 
 class GenericResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -44,4 +54,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pids: int = 0
 
 
-__all__ = ["GenericResource", "Limits", "Resources"]
+__all__ = ["KIND_RULE", "GenericResource", "Limits", "Resources", "is_kind"]

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from beeyard.core.address_pool import PoolUsage
+from beeyard.core.claims import ClaimBook
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Network, Task
@@ -22,6 +23,7 @@ from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
@@ -64,7 +66,8 @@ async def run(
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
-        hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, port_hook(ports, new_id), *more_hooks)
+        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id))
+        hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, *of_node, *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))

@@ -363,6 +363,10 @@ class FakeExecutor:
     def images(self) -> tuple[str, ...]:
         return ("host",)
 
+    @property
+    def log_drivers(self) -> tuple[str, ...]:
+        return ("local",)
+
     def runs(self, image: str) -> bool:
         """Whether the image is `host`."""
         return image in self.images

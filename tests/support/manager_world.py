@@ -15,6 +15,7 @@ import msgspec
 import trio
 import trio.testing
 
+from beeyard.core.claims import ClaimBook
 from beeyard.core.grant import AddressGrant
 from beeyard.core.host_ports import PORT_FIRST, PORT_LAST, PortBook
 from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
@@ -24,6 +25,7 @@ from beeyard.manager.config import IpamConfig, ManagerConfig
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
@@ -82,6 +84,7 @@ class ManagerWorld:
         self.orchestrator: ReplicatedOrchestrator
         self.ipam: IpamService
         self.ports: PortBook
+        self.claims: ClaimBook
         self.script: Script = obedient
         self.mass_failure = ""
         self.contact_s: dict[str, float] = {}
@@ -151,7 +154,7 @@ class ManagerWorld:
         """No address twice, and the book holds exactly what live tasks hold."""
         addresses = self.addresses()
         assert len(addresses) == len(set(addresses)), "an address is held twice"
-        self.check_books_of([*self.ledger.grants(), *self.ports.grants()])
+        self.check_books_of([*self.ledger.grants(), *self.ports.grants(), *self.claims.grants()])
 
     def check_books_of(self, held: Sequence[str]) -> None:
         """These grants, and no others, are what live tasks hold."""
@@ -208,11 +211,13 @@ async def manager_world(
     ports = PortBook(planner.index.ports, *port_range)
     pools_for, new_id = planner.index.pools_for, host.new_id
     service = IpamService(host, store, ledger, pools_for, ipam or config.ipam)
-    hooks = (address_hook(ledger, pools_for, new_id), service.hook, port_hook(ports, new_id), *hooks)
+    claims = ClaimBook()
+    of_node = (port_hook(ports, new_id), claim_hook(claims, new_id))
+    hooks = (address_hook(ledger, pools_for, new_id), service.hook, *of_node, *hooks)
     lifecycle = Lifecycle(host, store, planner, hooks, config)
     service.retry = lifecycle.retry
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
-    world.ports = ports
+    world.ports, world.claims = ports, claims
     world.ipam = service
     world.script = script
     world.mass_failure = mass_failure

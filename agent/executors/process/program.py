@@ -25,7 +25,8 @@ class Program:
     """One start of a task's program. Descriptors `report` and `output.fd` are for the shim's poll."""
 
     def __init__(self, order: Order, user: launch.User, cgroup: TaskCgroup) -> None:
-        self.output = Output(order.places.log(order.task_id), order.log_bytes_max)
+        log_path = order.places.log(order.task_id) if order.keeps_output else os.devnull
+        self.output = Output(log_path, order.log_bytes_max)
         self.failure = ""  # why it could not be started, for a person
         self.ended: int | None = None  # its wait status
         self._order = order
