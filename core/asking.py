@@ -97,6 +97,7 @@ class Asking:
             networks,
             pins=demand.pins,
             forwards_ports=demand.forwards_ports,
+            plugins=demand.plugins,
         )
 
     def ask(self, demand: Demand, masked: Collection[str] = (), *, has_addresses: bool = False) -> Ask:

@@ -72,6 +72,12 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         )
 
     @property
+    def plugins(self) -> tuple[tuple[str, str], ...]:
+        """What its node must have beside its networks' drivers: kind, "log" or "volume", and name."""
+        log = (("log", self.log_driver),) if self.log_driver else ()
+        return (*(("volume", driver) for driver in self.volume_drivers), *log)
+
+    @property
     def amounts(self) -> tuple[int, int]:
         """CPU and memory as the kernel counts them. What no node has stays more than any node has, however large it is."""
         return max(0, min(self.cpu_nano, AMOUNT_MAX)), max(0, min(self.memory_bytes, AMOUNT_MAX))

@@ -20,6 +20,7 @@ from beeyard.core import constraint
 from beeyard.core.demand import PoolColumn
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node, Platform
+from beeyard.core.mounts import NO_LOG
 from beeyard.core.network_options import KIND_ALONE, vlan_of
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
@@ -126,6 +127,9 @@ class Fit(msgspec.Struct):
         dict[int, LinkUse]
     ]  # for each network with pools: the link of a task that gets its address in a pool's row
     contested: tuple[NDArray[np.int32], NDArray[np.int32]] | None  # the same as the kernel reads it, where it has to
+    # Rows with code 0 in the index of the table's rows, as it was in this generation; None: all rows.
+    passing: NDArray[np.uint64] | None = None
+    generation: int = 0
 
 
 class NodeColumns:
@@ -172,12 +176,14 @@ class NodeColumns:
         *,
         pins: tuple[str, ...] = (),
         forwards_ports: bool = False,
+        plugins: tuple[tuple[str, str], ...] = (),
     ) -> Fit:
-        """The fit for a kind of demand. Networks are given by id with what is known of them."""
-        key = (image, constraints, platforms, tuple(network_id for network_id, _ in networks), pins, forwards_ports)
+        """The fit for a kind of demand. Networks are given by id with what is known of them, plugins by kind and name."""
+        network_ids = tuple(network_id for network_id, _ in networks)
+        key = (image, constraints, platforms, network_ids, pins, forwards_ports, plugins)
         fit = self._fits.pop(key, None)
         if fit is None or fit.epoch != self.epoch:
-            fit = self._derive(image, constraints, platforms, networks, pins, forwards_ports)
+            fit = self._derive(image, constraints, platforms, networks, pins, forwards_ports, plugins)
             while len(self._fits) >= SHAPES_MAX:
                 self._fits.pop(next(iter(self._fits)))
         self._fits[key] = fit  # last in the dict: used most recently
@@ -191,6 +197,7 @@ class NodeColumns:
         networks: tuple[tuple[str, NetworkShape | None], ...],
         pins: tuple[str, ...],
         forwards_ports: bool,
+        plugins: tuple[tuple[str, str], ...],
     ) -> Fit:
         build = _Build(len(self.nodes))
         if image:
@@ -199,6 +206,9 @@ class NodeColumns:
             )
         if forwards_ports:
             build.rule_out(self._ask("forwards_ports", "forwards_ports", int) == 0, Reason.NO_FORWARDING)
+        for kind, name in plugins:
+            has_plugin = self._ask(f"{kind} plugins", ("plugin", name), partial(_HAS_PLUGIN[kind], name))
+            build.rule_out(has_plugin == 0, Reason.PLUGIN, f"{kind} driver {name}")
         for network_id, network in networks:
             self._add_network(build, network_id, network, pins)
         for expression in constraints:
@@ -237,7 +247,7 @@ class NodeColumns:
         if network.driver == "host":
             return
         has_driver = self._ask("links", ("driver", network.driver), lambda links: network.driver in links[0])
-        build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
+        build.rule_out(has_driver == 0, Reason.PLUGIN, f"network driver {network.driver}")
         pools = [pool for pool in network.pools if not pins or pool.has(pins)]
         part = np.full((size, 1), -1, dtype=np.int32)
         used = np.zeros(size, dtype=np.int32)
@@ -252,7 +262,7 @@ class NodeColumns:
             without, state = self._serves(pool) & (used == 0), states[pool.kind, pool.parent]
             where = f"{pool.parent} for network {network.name}"
             build.rule_out(without & (state == MISSING), Reason.PARENT_MISSING, where)
-            build.rule_out(without & (state == NO_VLAN), Reason.DRIVER, "vlan")
+            build.rule_out(without & (state == NO_VLAN), Reason.PLUGIN, "network driver vlan")
             for taken, by in ((BY_MACVLAN, "macvlan"), (BY_IPVLAN, "ipvlan")):
                 build.rule_out(without & (state == taken), Reason.PARENT_TAKEN, f"{where} is used by {by}")
         if pins:
@@ -313,6 +323,18 @@ def _runs(images: tuple[str, ...], image: str) -> int:
     return "*" in images or name in images or f"{name}:latest" in images
 
 
+def _has_log_driver(name: str, listed: tuple[str, ...]) -> int:
+    """Whether a node can send output there: it lists none when it does not say what it has."""
+    return name == NO_LOG or not listed or _has_driver(name, listed)
+
+
+def _has_driver(name: str, listed: tuple[str, ...]) -> int:
+    return name in listed or f"{name}:latest" in listed
+
+
+_HAS_PLUGIN: dict[str, Callable[[str, tuple[str, ...]], int]] = {"log": _has_log_driver, "volume": _has_driver}
+
+
 def _platform(node: Node) -> tuple[str, str]:
     platform = node.description.platform
     return _ARCHITECTURES.get(platform.architecture, platform.architecture), platform.os
@@ -355,6 +377,8 @@ _READ: dict[str, Read] = {
     "platform": _platform,
     "links": _links,
     "forwards_ports": lambda node: node.description.forwards_ports,
+    "log plugins": lambda node: node.description.log_drivers,
+    "volume plugins": lambda node: node.description.volume_drivers,
     "volume_drivers": lambda node: node.description.volume_drivers,
 }
 

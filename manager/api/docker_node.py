@@ -8,6 +8,7 @@ from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import Cluster, Node, NodeSpec
 from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.states import Availability, Role
+from beeyard.manager.api.docker_resources import show_resources
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields
 
@@ -79,9 +80,7 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
         "Description": {
             "Hostname": description.hostname,
             "Platform": compact(Architecture=description.platform.architecture, OS=description.platform.os),
-            "Resources": compact(
-                NanoCPUs=description.resources.cpu_nano, MemoryBytes=description.resources.memory_bytes
-            ),
+            "Resources": show_resources(description.resources),
             "Engine": {
                 "EngineVersion": description.engine_version,
                 **compact(Labels=description.engine_labels),
@@ -89,6 +88,8 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
                     {"Type": kind, "Name": name}
                     for kind, names in (
                         ("Network", {*NETWORK_PLUGINS, *description.link_kinds}),
+                        ("Volume", description.volume_drivers),
+                        ("Log", description.log_drivers),
                         ("NodeHook", description.hooks),
                     )
                     for name in sorted(names)

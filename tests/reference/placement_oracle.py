@@ -128,6 +128,12 @@ class PlacementOracle:
             return "image", demand.image
         if demand.forwards_ports and not node.description.forwards_ports:
             return "no_forwarding", ""
+        for driver in demand.volume_drivers:
+            if not has_plugin(driver, node.description.volume_drivers):
+                return "plugin", f"volume driver {driver}"
+        logs = node.description.log_drivers
+        if demand.log_driver not in ("", "none") and logs and not has_plugin(demand.log_driver, logs):
+            return "plugin", f"log driver {demand.log_driver}"
         for network_id in demand.network_ids:
             refusal = self.cannot_attach(network_id, node, demand.pins)
             if refusal is not None:
@@ -180,7 +186,7 @@ class PlacementOracle:
         if driver == "host":
             return None
         if driver not in node.description.link_kinds:
-            return "driver", driver
+            return "plugin", f"network driver {driver}"
         pools = self.serving(network_id, node, pins)
         if any(not self.parent(pool, node) for pool in pools):
             return None
@@ -188,7 +194,11 @@ class PlacementOracle:
             where, fault = f"{pool.parent} for network {network_id}", self.parent(pool, node)
             if fault == "missing":
                 return "parent_missing", where
-            return ("driver", "vlan") if fault == "vlan" else ("parent_taken", f"{where} is used by {fault}")
+            return (
+                ("plugin", "network driver vlan")
+                if fault == "vlan"
+                else ("parent_taken", f"{where} is used by {fault}")
+            )
         if pins:
             return "no_pinned_pool", f"{', '.join(pins)} in network {network_id}"
         return "no_pool", network_id
@@ -231,6 +241,10 @@ def amounts(of: Demand | Resources) -> Counter[str]:
     """How much of each kind, generic ones by their names."""
     generic = of.generic if isinstance(of, Demand) else of.generic_amounts
     return Counter({"cpu": of.cpu_nano, "memory": of.memory_bytes, **{f"generic {kind}": n for kind, n in generic}})
+
+
+def has_plugin(name: str, listed: Sequence[str]) -> bool:
+    return name in listed or f"{name}:latest" in listed
 
 
 def has(subnet: str, address: str) -> bool:

@@ -55,6 +55,8 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
         links=draw(links),
         listening=[HostPort(protocol="udp", port=58)] if draw(rarely) else [],
         forwards_ports=not draw(rarely),
+        log_drivers=draw(st.sampled_from([(), ("local",), ("local", "syslog:latest")])),
+        volume_drivers=draw(st.sampled_from([(), ("nfs",), ("nfs:latest", "ceph")])),
         generic=draw(st.sampled_from([{}, {"gpu": 2}, {"gpu": ("g0", "g1", "g2"), "apple": 1}, {"slot": 4}])),
         reserved=draw(st.sampled_from([None, None, Resources(cpu_nano=1, generic=some_generic({"gpu": 1}))])),
     )
@@ -94,6 +96,8 @@ demands = st.builds(
     ),
     max_replicas_per_node=st.sampled_from([0, 0, 0, 1, 2]),
     forwards_ports=st.sampled_from([False, False, True]),
+    log_driver=st.sampled_from([""] * 6 + ["local", "syslog", "none"]),
+    volume_drivers=st.sampled_from([()] * 6 + [("nfs",), ("ceph", "nfs")]),
     generic=st.sampled_from([()] * 5 + [(("gpu", 1),), (("apple", 1), ("gpu", 2)), (("slot", 3),), (("none", 1),)]),
 )
 
