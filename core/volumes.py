@@ -116,6 +116,10 @@ class VolumeTable:
                 self._users.pop(use.volume_id, None)
         return uses
 
+    def uses_of(self, task_id: str) -> tuple[VolumeUse, ...]:
+        """What a task has, one for each of its mounts."""
+        return self._uses.get(task_id, ())
+
     def users(self, volume_id: str) -> Mapping[str, User]:
         """Who uses a volume, by task."""
         return self._users.get(volume_id, {})

@@ -25,9 +25,10 @@ from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.hooks.volume import volume_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
-from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
@@ -66,7 +67,8 @@ async def run(
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
-        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id))
+        volumes = volume_hook(planner.index.volumes, new_id)
+        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id), volumes)
         hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, *of_node, *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
@@ -76,6 +78,7 @@ async def run(
         await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
+        await nursery.start(VolumeOrchestrator(store).run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)

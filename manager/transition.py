@@ -14,12 +14,15 @@ import structlog
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.model import Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
+from beeyard.core.publishing import publish
 from beeyard.core.states import TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.plan import Plan
 from beeyard.manager.store import Transaction
 
 MESSAGE_PENDING = "pending task scheduling"
 MESSAGE_ASSIGNED = "scheduler assigned task to node"
+MESSAGE_CONFIRMED = "scheduler confirmed task can run on preassigned node"
 
 log = structlog.get_logger(__name__)
 
@@ -70,8 +73,11 @@ def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction) -> str:
     fault = plan.fault(tx, index)
     if not fault:
         task = tx.find(Task, plan.task.id)
-        status = TaskStatus(state=TaskState.ASSIGNED, message=MESSAGE_ASSIGNED, at_s=tx.now_s)
+        message = MESSAGE_CONFIRMED if task.bound_node_id else MESSAGE_ASSIGNED
+        status = TaskStatus(state=TaskState.ASSIGNED, message=message, at_s=tx.now_s)
         grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
+        for use in plan.volumes:
+            tx.update(publish(tx.find(Volume, use.volume_id), plan.node.id))
         tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
     return fault
 

@@ -21,6 +21,7 @@ from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.orchestrators.task_clock import TaskClock
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
 from beeyard.manager.transition import MESSAGE_PENDING
@@ -59,7 +60,7 @@ class ReplicatedOrchestrator:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
-        async with self._store.subscribe("service", "task", "node") as changes:
+        async with self._store.subscribe("service", "task", "node", "volume") as changes:
             self._look_at_everything()
             task_status.started()
             while True:
@@ -101,6 +102,8 @@ class ReplicatedOrchestrator:
                 self._dirty[change.id] = None
             elif change.kind == "task":
                 self._note_task(change)
+            elif change.kind == "volume":
+                self._note_volume(cast("Volume | None", change.old), cast("Volume | None", change.new))
             elif _matters(cast("Node | None", change.old), cast("Node | None", change.new)):
                 self._note_node(change.id)
         self._note_mass_failure()
@@ -141,6 +144,14 @@ class ReplicatedOrchestrator:
             # Its node has gone down or was drained since the plan was made.
             self._dirty[task.service_id] = None
 
+    def _note_volume(self, old: Volume | None, new: Volume | None) -> None:
+        """One that is drained must be left by all that have it."""
+        if new is None or (old is not None and old.spec.availability is new.spec.availability):
+            return
+        for task in self._store.tasks.values():
+            if any(use.volume_id == new.id for use in task.volumes):
+                self._dirty[task.service_id] = None
+
     def _is_usable(self, node_id: str) -> bool:
         node = self._store.nodes.get(node_id)
         return (
@@ -175,6 +186,9 @@ class ReplicatedOrchestrator:
             nodes=view.nodes,
             times=self._clock.of_all(tasks),
             trust_down=not self._mass_failure(),
+            drained_volumes=frozenset(
+                volume.id for volume in view.volumes.values() if volume.spec.availability is Availability.DRAIN
+            ),
             n_taken=self._clock.n_taken(service_id),
         )
         return reconcile(service, tasks, situation)
