@@ -9,6 +9,7 @@ from __future__ import annotations
 from beeyard.core.demand import AMOUNT_MAX, Demand
 from beeyard.core.model import Node
 from beeyard.core.node_table import KIND_COUNT_MAX, Needs, NodeTable
+from beeyard.core.resources import GenericResource, Resources, Room
 
 CPU, MEMORY = 0, 1
 
@@ -55,6 +56,17 @@ class Kinds:
             if name in self._number:
                 totals[self._number[name]] = amount - kept.get(name, 0)
         return [max(0, min(total, AMOUNT_MAX - 1)) for total in totals]
+
+    def room(self, row: int) -> Room:
+        """What a row has and what of it is free, with every kind of which there is or was some."""
+        free, total, n_tasks, _ = self._table.row(row)
+        kinds = [(name, number) for name, number in sorted(self._number.items()) if total[number] or free[number]]
+
+        def named(amounts: list[int]) -> Resources:
+            generic = tuple(GenericResource(kind=name, value=amounts[number]) for name, number in kinds)
+            return Resources(cpu_nano=amounts[CPU], memory_bytes=amounts[MEMORY], generic=generic)
+
+        return Room(total=named(total), free=named(free), n_tasks=n_tasks)
 
     def needs(self, demand: Demand) -> Needs:
         """What each task of a demand takes from its node. Kinds without a number are left out: no node has them."""

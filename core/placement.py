@@ -33,6 +33,7 @@ from beeyard.core.node_table import NodeTable
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
+from beeyard.core.resources import Room
 from beeyard.core.states import Availability, NodeState
 from beeyard.core.volume import VolumeUse
 
@@ -82,6 +83,11 @@ class PlacementIndex:
         self.ports.set_listening(node_id, ())
         self._asking.columns.remove(row)
         self._table.remove_row(row)
+
+    def room(self, node_id: str) -> Room | None:
+        """What a node has for tasks and what of it is free; None when it is not known."""
+        row = self._holds.rows.get(node_id)
+        return None if row is None else self._kinds.room(row)
 
     # --- networks ----------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,26 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple((resource.kind, resource.amount) for resource in self.generic)
 
 
+class Room(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How much of each kind a node has for its tasks, and how much of that none of them has."""
+
+    total: Resources
+    free: Resources  # less than nothing when the node has less than it had
+    n_tasks: int
+
+    @property
+    def taken(self) -> Resources:
+        """What its tasks have."""
+        free = dict(self.free.generic_amounts)
+        return Resources(
+            cpu_nano=self.total.cpu_nano - self.free.cpu_nano,
+            memory_bytes=self.total.memory_bytes - self.free.memory_bytes,
+            generic=tuple(
+                GenericResource(kind=kind, value=total - free[kind]) for kind, total in self.total.generic_amounts
+            ),
+        )
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Ceilings that the executor enforces; 0 means none."""
 
@@ -54,4 +74,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pids: int = 0
 
 
-__all__ = ["KIND_RULE", "GenericResource", "Limits", "Resources", "is_kind"]
+__all__ = ["KIND_RULE", "GenericResource", "Limits", "Resources", "Room", "is_kind"]

@@ -13,6 +13,7 @@ from beeyard.core.claims import ClaimBook
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Network, Task
+from beeyard.core.resources import Room
 from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
@@ -25,10 +26,9 @@ from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
-from beeyard.manager.hooks.volume import volume_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
-from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
@@ -67,8 +67,7 @@ async def run(
         ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
-        volumes = volume_hook(planner.index.volumes, new_id)
-        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id), volumes)
+        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id))
         hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, *of_node, *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
@@ -78,7 +77,6 @@ async def run(
         await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
-        await nursery.start(VolumeOrchestrator(store).run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
@@ -91,6 +89,7 @@ async def run(
             ledger,
             store,
             ipam,
+            planner,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
@@ -119,6 +118,7 @@ class LiveStatus:
         ledger: AddressLedger,
         store: Store,
         ipam: IpamService,
+        planner: Planner,
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
@@ -128,6 +128,7 @@ class LiveStatus:
         self._ledger = ledger
         self._store = store
         self._ipam = ipam
+        self._planner = planner
 
     @property
     def address(self) -> str:
@@ -156,6 +157,10 @@ class LiveStatus:
     async def rotate_join_token(self, role: Role) -> str:
         """Make the token of a role invalid and give its successor. Raises DiskError: the old one is still valid."""
         return await self._authority.rotate_join_token(role)
+
+    def room(self, node_id: str) -> Room | None:
+        """What a node has for tasks and what of it is free."""
+        return self._planner.index.room(node_id)
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now."""

@@ -16,6 +16,7 @@ from beeyard.core.errors import ClusterError, NotLeader, OutOfSequence, RequestE
 from beeyard.manager.api import (
     client_certificates,
     distribution,
+    metrics,
     networks,
     nodes,
     services,
@@ -81,7 +82,18 @@ class App:
     """The API as an ASGI application."""
 
     def __init__(self, context: Context) -> None:
-        resources = (system, swarm, nodes, networks, services, tasks, volumes, distribution, client_certificates)
+        resources = (
+            system,
+            swarm,
+            nodes,
+            networks,
+            services,
+            tasks,
+            volumes,
+            distribution,
+            metrics,
+            client_certificates,
+        )
         # By the path's first segment, so that a request is matched against a few patterns and not against all.
         table: dict[str, list[BaseRoute]] = {}
         for resource in resources:

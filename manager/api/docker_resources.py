@@ -66,6 +66,12 @@ def show_generic(resources: Iterable[GenericResource]) -> list[dict[str, Any]]:
     return shown
 
 
+def show_amounts(resources: Resources) -> dict[str, Any]:
+    """How much there is of each kind, zeros and all but what nobody has: `{"NanoCPUs": 1, "MemoryBytes": 2, "gpu": 3}`."""
+    amounts = {"NanoCPUs": resources.cpu_nano, "MemoryBytes": resources.memory_bytes, **dict(resources.generic_amounts)}
+    return amounts if any(amounts.values()) else {}
+
+
 def _generic(fields: Fields) -> tuple[GenericResource, ...]:
     amounts: dict[str, int] = {}
     for entry in fields.nested_list("GenericResources"):
@@ -113,4 +119,4 @@ def _memory_bytes(fields: Fields, flag: str) -> int:
     return memory_bytes
 
 
-__all__ = ["read_limits", "read_reservations", "show_generic", "show_resources"]
+__all__ = ["read_limits", "read_reservations", "show_amounts", "show_generic", "show_resources"]
