@@ -11,10 +11,9 @@ from collections.abc import Iterable
 
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.steps import Step
-from beeyard.core.demand import AMOUNT_MAX
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.grant import ResourceGrant
-from beeyard.core.resources import KIND_RULE, GenericResource, Resources, is_kind
+from beeyard.core.resources import AMOUNT_MAX, KIND_RULE, GenericResource, Resources, is_kind
 from beeyard.core.wire import AssignedTask
 from beeyard.runtime.host import NO_ADDITIONS, Additions
 

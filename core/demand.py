@@ -10,13 +10,11 @@ import msgspec
 from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
 from beeyard.core.mounts import VolumeMount
 from beeyard.core.preference import Preference
+from beeyard.core.resources import AMOUNT_MAX
 from beeyard.core.volume import VolumeUse
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
-# More CPU (1e-9 cores) or memory (bytes) than any node has: 9 million cores, 8 PiB; x86-64 and arm64 address 4 PiB. The
-# kernel counts in int64, which a thousand such amounts on one node still fit into.
-AMOUNT_MAX = 1 << 53
 COUNT_MAX = (1 << 31) - 1  # what an int32 column counts to
 
 

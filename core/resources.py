@@ -8,8 +8,13 @@ Units: CPU in 1e-9 cores (`cpu_nano`), memory in bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
+
+# More CPU (1e-9 cores) or memory (bytes) than any node has: 9 million cores, 8 PiB; x86-64 and arm64 address 4 PiB. The
+# kernel counts in int64, which a thousand such amounts on one node still fit into.
+AMOUNT_MAX = 1 << 53
 
 KIND_RULE = 'a kind begins with a letter and has at most 63 letters, digits, "_", "-" and "."'
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -31,6 +36,21 @@ class GenericResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def amount(self) -> int:
         """How many there are."""
         return len(self.names) or self.value
+
+
+def generic_fault(resources: Sequence[GenericResource]) -> str:
+    """What is wrong with the generic resources of a node, as a sentence; "" when all is well."""
+    kinds = [resource.kind for resource in resources]
+    if kinds != sorted(set(kinds)):
+        return f"generic resources {', '.join(kinds):.200} are not one of each kind, in order"
+    for resource in resources:
+        if not is_kind(resource.kind):
+            return f"generic resource {resource.kind!r:.80}: {KIND_RULE}"
+        if not 0 < resource.amount <= AMOUNT_MAX:
+            return f"{resource.amount} of generic resource {resource.kind} are not between 1 and {AMOUNT_MAX}"
+        if len(set(resource.names)) < len(resource.names) or not all(resource.names):
+            return f"names of generic resource {resource.kind} are not all different"
+    return ""
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,4 +94,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pids: int = 0
 
 
-__all__ = ["KIND_RULE", "GenericResource", "Limits", "Resources", "Room", "is_kind"]
+__all__ = ["AMOUNT_MAX", "KIND_RULE", "GenericResource", "Limits", "Resources", "Room", "generic_fault", "is_kind"]
