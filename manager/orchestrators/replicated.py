@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
-from beeyard.core.labels import is_fenced
+from beeyard.core.labels import LABEL_STRATEGY, is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
@@ -228,6 +228,7 @@ class ReplicatedOrchestrator:
             fence=is_fenced(service.spec.labels),
             pins=pins_of(service.spec.labels).of_slot(add.slot),
             mac_per_slot=has_slot_macs(service.spec.labels),
+            strategy=service.spec.labels.get(LABEL_STRATEGY, ""),
             desired_state=add.desired_state,
             status=TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
         )

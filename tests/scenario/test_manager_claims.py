@@ -50,3 +50,12 @@ async def test_a_manager_that_comes_back_knows_what_is_claimed(autojump_clock: o
         assert before.items() <= after.items()
         assert sorted(name for (claim,) in after.values() for name in claim.names) == ["a", "b", "c"]
         world.check_books()
+
+
+async def test_a_task_keeps_the_strategy_that_its_service_named_when_it_was_made(autojump_clock: object) -> None:
+    async with manager_world() as world:
+        await world.add(a_node("n1"), a_service(replicas=2, labels={"beeyard.strategy": "pack"}))
+        await world.add(a_service("s2", name="plain"))
+        await trio.sleep(1)
+        assert {task.strategy for task in world.running()} == {"pack"}
+        assert {task.strategy for task in world.running("s2")} == {""}
