@@ -11,7 +11,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("CORE_DEBUG") == "1"
-KERNEL_MODULES = ("node_table", "filters", "packing")
+KERNEL_MODULES = ("node_index", "node_table", "filters", "spread_scan", "spread_rounds", "packing")
 
 extensions = [
     Extension(

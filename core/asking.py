@@ -6,7 +6,7 @@ demand fits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -29,6 +29,8 @@ from beeyard.core.volumes import VolumeTable
 
 # Of a pool whose addresses nobody counts.
 _PLENTY = 1 << 62
+# A row that no table has, for demands that are bound to a node nobody knows.
+NOWHERE = (1 << 31) - 1
 
 
 class Asking:
@@ -44,6 +46,7 @@ class Asking:
         self.networks: dict[str, NetworkShape] = {}
         self.volumes = VolumeTable(self.columns, holds.rows)
         self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)  # without host ports or masked nodes
+        self._no_tasks: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
     # --- networks ----------------------------------------------------------------------------------------------------
 
@@ -100,11 +103,26 @@ class Asking:
             plugins=demand.plugins,
         )
 
-    def ask(self, demand: Demand, masked: Collection[str] = (), *, has_addresses: bool = False) -> Ask:
-        """The demand in the kernel's form, as long as nothing changes but by the kernel."""
+    def ask(
+        self,
+        demand: Demand,
+        masked: Collection[str] = (),
+        *,
+        has_addresses: bool = False,
+        faulty: Mapping[str, int] | None = None,
+        alone: bool = False,
+    ) -> Ask:
+        """The demand in the kernel's form, as long as nothing changes but by the kernel.
+
+        Args:
+            masked: nodes that are left out.
+            has_addresses: it has its addresses already.
+            faulty: node id → failures of the service that count.
+            alone: each task is of a service of its own, which has no other.
+        """
         fit, capacity, rows = self.fit(demand), self._table.capacity, self._holds.rows
         if len(self._no_flags) < capacity:
-            self._no_flags = np.zeros(capacity, dtype=np.uint8)
+            self._no_flags, self._no_tasks = np.zeros(capacity, dtype=np.uint8), np.zeros(capacity, dtype=np.int32)
         ports_taken = refused = self._no_flags
         if demand.host_ports:
             ports_taken = np.zeros(capacity, dtype=np.uint8)
@@ -112,7 +130,7 @@ class Asking:
                 # Ports may also be held on nodes that are not known, or not any more.
                 on = [row for id_ in self._holds.ports.nodes(port) if (row := rows.get(id_)) is not None]
                 ports_taken[on] = 1
-        if masked or demand.volumes or demand.node_id:
+        if masked or demand.volumes:
             refused = self._refused(demand, masked)
         begin = fit.network_begin[:1] if has_addresses else fit.network_begin
         available = self._pools.available
@@ -125,22 +143,38 @@ class Asking:
             fit.codes,
             ports_taken,
             refused,
-            self._holds.services.column(demand.service_id, capacity),
+            self._no_tasks[:capacity] if alone else self._holds.services.column(demand.service_id, capacity),
             fit.pools,
             begin,
             np.full_like(available, _PLENTY) if demand.pins else available,
             np.empty(len(begin), dtype=np.int32),
             *links,
+            passing=self._passing(fit),
+            penalty=self._penalty(faulty) if faulty else None,
+            n_occupied=0 if alone else self._holds.services.n_rows(demand.service_id),
+            alone=alone,
+            only=rows.get(demand.node_id, NOWHERE) if demand.node_id else -1,
         )
+
+    def _passing(self, fit: Fit) -> NDArray[np.uint64] | None:
+        """The rows with code 0 as the table's index has them."""
+        index = self._table.index
+        if fit.generation != index.generation:
+            fit.passing, fit.generation = index.pack(fit.codes), index.generation
+        return fit.passing
+
+    def _penalty(self, faulty: Mapping[str, int]) -> NDArray[np.int32]:
+        """By row: how many failures count."""
+        penalty = np.zeros(self._table.capacity, dtype=np.int32)
+        for node_id, n_failures in faulty.items():
+            if node_id in self._holds.rows:
+                penalty[self._holds.rows[node_id]] = n_failures
+        return penalty
 
     def _refused(self, demand: Demand, masked: Collection[str]) -> NDArray[np.uint8]:
         """By row: whether something besides the kernel's own columns rules it out."""
         rows, size = self._holds.rows, self._table.size
         refused = np.zeros(self._table.capacity, dtype=np.uint8)
-        if demand.node_id:
-            refused[:size] = 1
-            if demand.node_id in rows:
-                refused[rows[demand.node_id]] = 0
         refused[[rows[node_id] for node_id in masked if node_id in rows]] = 1
         if demand.volumes:
             refused[:size] |= ~self.volumes.fitting(demand.volumes)

@@ -34,6 +34,12 @@ class Ask:
         link_kind: NDArray[np.int32] | None = None,
         use_kind: NDArray[np.int32] | None = None,
         use_count: NDArray[np.int32] | None = None,
+        *,
+        passing: NDArray[np.uint64] | None = None,
+        penalty: NDArray[np.int32] | None = None,
+        n_occupied: int = 0,
+        alone: bool = False,
+        only: int = -1,
     ) -> None: ...
 
 def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...

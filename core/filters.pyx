@@ -33,6 +33,12 @@ cdef class Ask:
         const int32_t[:, ::1] link_kind=None,
         int32_t[:, ::1] use_kind=None,
         int32_t[:, ::1] use_count=None,
+        *,
+        const uint64_t[::1] passing=None,
+        const int32_t[::1] penalty=None,
+        Py_ssize_t n_occupied=0,
+        bint alone=False,
+        Py_ssize_t only=-1,
     ):
         """
         Args:
@@ -45,6 +51,11 @@ cdef class Ask:
             link_parent, link_kind: (networks, pool rows, up to the last in `pools`). Parents are rows of the next two,
                 or -1. All four are left out when no parent is contested.
             use_kind, use_count: (contested parents, rows).
+            passing: what `NodeIndex.pack` gives for `static_code`, of the table's index as it is.
+            penalty: by row: failures of this service there, where they count; a node without any comes first.
+            n_occupied: rows with tasks of the service, more or less.
+            only: the one row that the tasks may go to, also one that is not there; -1 for any.
+            alone: every task is of a service of its own; `service_tasks` is 0 everywhere and stays so.
 
         Raises:
             ValueError: an array is too short, or a network or a kind has no column. (The loops trust it.)
@@ -82,6 +93,18 @@ cdef class Ask:
         self.use_kind = use_kind
         self.use_count = use_count
         self._scratch = scratch
+        if penalty is not None and penalty.shape[0] < size:
+            raise ValueError(f"penalties of {penalty.shape[0]} rows for a table of {size}")
+        if passing is not None and passing.shape[0] * 64 < size:
+            raise ValueError(f"bits of {passing.shape[0] * 64} rows for a table of {size}")
+        self.passing = passing
+        self.penalty = penalty
+        self.n_occupied = n_occupied
+        self.alone = alone
+        self.only = only
+        self.alive = None
+        self.n_failed = 0
+        self.varied = False
 
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil:
         """The first reason why the row does not fit, a Verdict; FITS when there is none."""
@@ -105,7 +128,20 @@ cdef class Ask:
                 return POOL + <int>network
             if network > self.n_networks:
                 return LINK + <int>(network - self.n_networks - 1)
-        return REFUSED if self.refused[row] else FITS
+        return REFUSED if self.refused[row] or self.only >= 0 and self.only != row else FITS
+
+    cdef bint take(self, NodeTable table, Py_ssize_t row, int32_t[:, ::1] pools, Py_ssize_t task) except -1 nogil:
+        """Place a task on a row if it fits: hold its room, count it for its service, plan its addresses in `pools`."""
+        if self.check(table, row):
+            return False
+        if self.n_networks and self.take_pools(row, pools[task]) != self.n_networks:
+            return False
+        table.take(row, self.needs)
+        if not self.alone:
+            self.service_tasks[row] += 1
+        if self.one_per_node:
+            self.ports_taken[row] = 1
+        return True
 
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil:
         """Plan one address for each network of the demand, from the first of the row's pools that has one.
@@ -171,6 +207,22 @@ cdef class Ask:
                 self.use_kind[parent, row] = self.link_kind[network, pool]
             self.use_count[parent, row] += change
         return 0
+
+
+cdef class Outcome:
+    """Where the tasks of a group go."""
+
+    def __init__(self, int32_t[::1] rows, int32_t[:, ::1] pools, Py_ssize_t n_networks):
+        """
+        Raises:
+            ValueError: shapes disagree.
+        """
+        if pools.shape[0] != rows.shape[0] or pools.shape[1] < n_networks:
+            raise ValueError(f"pools must be {rows.shape[0]} x {n_networks}")
+        self.rows = rows
+        self.pools = pools
+        self.placed = 0
+        self.end = rows.shape[0]
 
 
 POOL_NETWORKS_MAX = LINK - POOL

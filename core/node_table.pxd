@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from beeyard.core.node_index cimport NodeIndex
+
 cdef enum NodeRow:
     ROW_ABSENT = 0      # a hole: its node was removed, the row waits for another one
     ROW_NOT_READY = 1   # not READY, or an operator paused or drained it
@@ -16,6 +18,8 @@ cdef class Needs:
     cdef int32_t kind[KINDS_MAX]        # rising; the first n count
     cdef int64_t amount[KINDS_MAX]      # > 0, in the unit of the kind
 
+    cdef int fill(self, const int64_t[::1] amounts) except -1
+
 
 cdef class NodeTable:
     cdef readonly Py_ssize_t size       # rows in use, holes included; every column is at least this long
@@ -25,6 +29,11 @@ cdef class NodeTable:
     cdef int32_t[::1] tasks             # tasks held there, of all services, >= 0
     cdef uint8_t[::1] state             # a NodeRow
     cdef uint64_t[::1] tie_break        # drawn from the node's id: decides between equal nodes; smaller wins
+    cdef NodeIndex _index               # of the rows that are ready; `indexed` gives it when it may be read
     cdef list _holes                    # rows in state ROW_ABSENT
 
     cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil
+    cdef int put_back(self, Py_ssize_t row, Needs needs) except -1 nogil
+    cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil
+    cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil
+    cdef NodeIndex indexed(self, Needs needs)

@@ -7,7 +7,11 @@ and `total[kind, row]`. Kind 0 is CPU in 1e-9 cores, kind 1 memory in bytes; fro
 as Python numbers them. Amounts stay below 2**53 each, so that a thousand of them do not overflow a column.
 
 Rows keep their numbers for as long as their node is there; a removed node leaves a hole that the next one fills.
+
+Every change of room, tasks or state goes through this class, which tells the index over its rows (`node_index`).
 """
+
+from beeyard.core.node_index cimport room_bit
 
 import numpy as np
 
@@ -41,6 +45,17 @@ cdef class Needs:
                 self.amount[self.n] = amount
                 self.n += 1
 
+    cdef int fill(self, const int64_t[::1] amounts) except -1:
+        """Need other amounts from now on, given for each kind from 0 on; 0 and less is nothing."""
+        cdef int kind
+        self.n = 0
+        for kind in range(min(amounts.shape[0], KINDS_MAX)):
+            if amounts[kind] > 0:
+                self.kind[self.n] = kind
+                self.amount[self.n] = amounts[kind]
+                self.n += 1
+        return 0
+
     def pairs(self):
         """The (kind, amount) pairs with amounts above 0."""
         return [(self.kind[index], self.amount[index]) for index in range(self.n)]
@@ -53,6 +68,7 @@ cdef class NodeTable:
         self.size = 0
         self.n_kinds = KINDS_AT_FIRST
         self._holes = []
+        self._index = NodeIndex()
         self._resize(KINDS_AT_FIRST, ROWS_AT_FIRST)
 
     @property
@@ -89,31 +105,38 @@ cdef class NodeTable:
         self.tasks[row] = 0
         self.state[row] = ROW_NOT_READY
         self.tie_break[row] = tie_break
+        self._index.valid = False
         return row
 
     def remove_row(self, Py_ssize_t row):
         """Make the row a hole. Its tasks must have been given back."""
         self._check(row)
+        self.set_ready(row, False)
         self.state[row] = ROW_ABSENT
         self._holes.append(row)
 
     def set_ready(self, Py_ssize_t row, bint ready):
         """Whether the node takes new tasks."""
         self._check(row)
+        if ready != (self.state[row] == ROW_READY):
+            if ready:
+                self._index.show(row, self.tasks[row])
+            else:
+                self._index.hide(row, self.tasks[row])
         self.state[row] = ROW_READY if ready else ROW_NOT_READY
 
     def set_total(self, Py_ssize_t row, Py_ssize_t kind, int64_t amount):
         """What the node offers of a kind, in its unit; what its tasks hold stays held."""
         self._check(row)
         self._check_kind(kind)
-        self.free[kind, row] += amount - self.total[kind, row]
+        self._set_free(kind, row, self.free[kind, row] + amount - self.total[kind, row])
         self.total[kind, row] = amount
 
     def change_free(self, Py_ssize_t row, Py_ssize_t kind, int64_t change):
         """Correct what is free of a kind, where tasks were held before the kind had a number."""
         self._check(row)
         self._check_kind(kind)
-        self.free[kind, row] += change
+        self._set_free(kind, row, self.free[kind, row] + change)
 
     def hold(self, Py_ssize_t row, Needs needs):
         """One task more, with its reservations."""
@@ -123,12 +146,9 @@ cdef class NodeTable:
 
     def give_back(self, Py_ssize_t row, Needs needs):
         """One task less, with its reservations."""
-        cdef int index
         self._check(row)
         self._check_needs(needs)
-        for index in range(needs.n):
-            self.free[needs.kind[index], row] += needs.amount[index]
-        self.tasks[row] -= 1
+        self.put_back(row, needs)
 
     def row(self, Py_ssize_t row):
         """A row as ([free by kind], [total by kind], tasks, ready), for tests and explanations."""
@@ -141,9 +161,52 @@ cdef class NodeTable:
         """The same as `hold` for loops that know row and kinds to be right."""
         cdef int index
         for index in range(needs.n):
-            self.free[needs.kind[index], row] -= needs.amount[index]
-        self.tasks[row] += 1
+            self._set_free(needs.kind[index], row, self.free[needs.kind[index], row] - needs.amount[index])
+        self._set_tasks(row, self.tasks[row] + 1)
         return 0
+
+    cdef int put_back(self, Py_ssize_t row, Needs needs) except -1 nogil:
+        """The same as `give_back` for such loops."""
+        cdef int index
+        for index in range(needs.n):
+            self._set_free(needs.kind[index], row, self.free[needs.kind[index], row] + needs.amount[index])
+        self._set_tasks(row, self.tasks[row] - 1)
+        return 0
+
+    cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil:
+        self._index.change_room(kind, row, self.free[kind, row], amount)
+        self.free[kind, row] = amount
+        return 0
+
+    cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil:
+        if self.state[row] == ROW_READY:
+            self._index.hide(row, self.tasks[row])
+            self._index.show(row, tasks)
+        self.tasks[row] = tasks
+        return 0
+
+    @property
+    def index(self):
+        """The index over the rows, up to date."""
+        return self.indexed(Needs(()))
+
+    @property
+    def nbytes(self):
+        """Memory of the columns and of the index, in bytes; for rows that are not used yet too."""
+        columns = [self.free, self.total, self.tasks, self.state, self.tie_break]
+        return sum(np.asarray(column).nbytes for column in columns) + self._index.nbytes
+
+    cdef NodeIndex indexed(self, Needs needs):
+        """The index, up to date and with bitmaps for room that is enough for these needs, or nearly."""
+        cdef int number, room
+        if not self._index.valid:
+            ready = np.asarray(self.state) == ROW_READY
+            self._index.build(self.tie_break, self.tasks, ready.view(np.uint8), self.size)
+        for number in range(needs.n):
+            room = room_bit(needs.amount[number]) - 1
+            if not self._index.watched[needs.kind[number]] >> room & 1:
+                self._index.watch(needs.kind[number], room, self.free[needs.kind[number]])
+        return self._index
 
     def _check(self, Py_ssize_t row):
         """Raise IndexError unless the row is a node's."""

@@ -14,7 +14,7 @@ Nothing here raises for "no room": a decision says how many tasks are left and w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -34,6 +34,7 @@ from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
 from beeyard.core.resources import Room
+from beeyard.core.row_batch import RowBatch
 from beeyard.core.states import Availability, NodeState
 from beeyard.core.volume import VolumeUse
 
@@ -191,17 +192,17 @@ class PlacementIndex:
         return Decision(placed, unplaced, counts, _sentence(demand, counts))
 
     def _place(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str], now_s: float) -> list[Placed]:
-        spread = partial(self._spread, demand)
+        faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
+        spread = partial(self._spread, demand, faulty)
         if demand.volumes:
             spread = partial(turns.with_volumes, self.volumes, demand, spread=spread)
-        faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
-        if faulty and not demand.node_id:
-            return turns.avoiding(faulty, task_ids, masked, spread)
         return spread(task_ids, masked)
 
-    def _spread(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str]) -> list[Placed]:
+    def _spread(
+        self, demand: Demand, faulty: Mapping[str, int], task_ids: Sequence[str], masked: Collection[str]
+    ) -> list[Placed]:
         """Place the first of some tasks, as many as fit, in one pass of the kernel."""
-        ask = self._asking.ask(demand, masked)
+        ask = self._asking.ask(demand, masked, faulty=faulty)
         rows = np.empty(len(task_ids), dtype=np.int32)
         pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
         n_placed = packing.spread(self._table, ask, rows, pools)
@@ -209,6 +210,10 @@ class PlacementIndex:
         return self._holds.add_placed(
             demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), node_ids, links_in
         )
+
+    def batch(self, demands: Sequence[Demand]) -> RowBatch:
+        """These kinds of demands, to place many tasks of them in arrays; see there."""
+        return RowBatch(self._table, self._asking, demands)
 
     def feasible(self, demand: Demand, node_id: str, *, task_id: str = "") -> str:
         """Whether a task fits on a node: "" or the sentence why not.

@@ -1,11 +1,11 @@
-"""Groups that one pass of the kernel cannot place: with failures behind them, or with volumes that run out as tasks get them.
+"""Groups that one pass of the kernel cannot place: with volumes that run out as tasks get them.
 
 Each takes `spread`, which places as many of some tasks as fit at once, and gives what placing one task after another would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -15,23 +15,6 @@ from beeyard.core.volumes import VolumeTable
 
 # (tasks, masked nodes) → where the first of the tasks go.
 Spread = Callable[[Sequence[str], Collection[str]], list[Placed]]
-
-
-def avoiding(
-    faulty: Mapping[str, int], task_ids: Sequence[str], masked: Collection[str], spread: Spread
-) -> list[Placed]:
-    """Place tasks on the nodes with fewest failures: a node gets one only when no better one takes any.
-
-    Args:
-        faulty: node id → failures, of nodes with so many that they count.
-    """
-    placed: list[Placed] = []
-    for n_failures in sorted({0, *faulty.values()}):
-        if len(placed) == len(task_ids):
-            break
-        worse = [node_id for node_id, n in faulty.items() if n > n_failures]
-        placed += spread(task_ids[len(placed) :], (*masked, *worse))
-    return placed
 
 
 def with_volumes(
@@ -58,4 +41,4 @@ def with_volumes(
     return placed
 
 
-__all__ = ["avoiding", "with_volumes"]
+__all__ = ["with_volumes"]
