@@ -16,7 +16,10 @@ def cluster() -> Iterator[YardCluster]:
     """Three nodes: the manager's and one more in rack r1, one in rack r2."""
     name = f"byt{os.getpid() % 10000}x"
     cluster = YardCluster(
-        name, api_socket=f"/run/beeyard/{name}/docker.sock", manager_settings={"cool_down_s": COOL_DOWN_S}
+        name,
+        api_socket=f"/run/beeyard/{name}/docker.sock",
+        manager_settings={"cool_down_s": COOL_DOWN_S},
+        agent_settings={"generic_resources": ["gpu=u1", "gpu=u2", "ssd=5"]},
     )
     try:
         cluster.up(3)

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,24 @@ def test_a_service_without_a_network_has_loopback_only(docker: Docker) -> None:
     )
     assert [line.split(": ")[1] for line in links.stdout.splitlines()] == ["lo"]
     docker("service", "rm", "alone")
+
+
+def test_a_task_knows_which_of_its_nodes_devices_it_got(docker: Docker) -> None:
+    """Three nodes with two devices each: six tasks have one each, and its name in their environment; a seventh waits."""
+    options = ("--generic-resource", "gpu=1", "--generic-resource", "ssd=2", "--log-driver", "none")
+    docker("service", "create", "-d", "--name", "gpus", "--replicas", "7", *options, "host", "sleep", "1d")
+    tasks = eventually(lambda: (running := docker.running("gpus")) and len(running) == 6 and running, within_s=60)
+    claims = [(task["NodeID"], task["GenericResources"][0]["NamedResourceSpec"]["Value"]) for task in tasks]
+    nodes = docker("node", "ls", "-q").split()
+    assert sorted(claims) == sorted((node_id, name) for node_id in nodes for name in ("u1", "u2"))
+    for task, (_, name) in zip(tasks, claims, strict=True):
+        environment = Path(f"/proc/{task['Status']['ContainerStatus']['PID']}/environ").read_text().split("\0")
+        assert {f"DOCKER_RESOURCE_GPU={name}", "DOCKER_RESOURCE_SSD=2"} <= set(environment)
+    (node,) = docker.inspect("node", nodes[0])
+    resources = node["Status"]["Resources"]
+    assert [resources[part]["gpu"] for part in ("Total", "Reserved", "Free")] == [2, 2, 0]
+    assert [resources[part]["ssd"] for part in ("Total", "Reserved", "Free")] == [5, 4, 1]
+    docker("service", "rm", "gpus")
 
 
 def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> None:
