@@ -13,6 +13,7 @@ from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.agent.executors.process.logs import Keep
+from beeyard.agent.hook_policy import is_clean_path
 from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import parse_token
 from beeyard.agent.offers import parse_generic
@@ -62,6 +63,8 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
         parse_generic(config.generic_resources)
     except InvalidSpec as error:
         raise settings.fault("generic_resources", error.reason) from error
+    if config.volumes_dir and not is_clean_path(config.volumes_dir):
+        raise settings.fault("volumes_dir", f"{config.volumes_dir!r}: an absolute path without '..' is right")
     log_dir = config.log_dir or f"{config.state_dir}/log"
     return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
 

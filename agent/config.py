@@ -42,6 +42,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str = ""
     # A cgroup v2 directory, delegated, for the tasks; "": that of beeyard-tasks.service, else the whole host's.
     cgroup_root: str = ""
+    # Directory below which the cluster volumes of driver `dir` are, each in a directory of its name; "": none are here.
+    volumes_dir: str = ""
     # When it is told to stop: leave the tasks running, or have them run elsewhere first and stop them here, for as long at
     # most. The node is back with the next start.
     drain_on_stop: Annotated[bool, reloadable()] = False

@@ -19,7 +19,7 @@ from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
-from beeyard.agent.node_hooks import NodeHookStep
+from beeyard.agent.node_hooks import OWN_DIRS, NodeHookStep
 from beeyard.agent.offers import ClaimStep, parse_generic, reserved_of
 from beeyard.agent.parents import ParentStep
 from beeyard.agent.ports import PortStep
@@ -31,6 +31,7 @@ from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
 from beeyard.agent.surroundings import Surroundings
 from beeyard.agent.vlan import VlanStep
+from beeyard.agent.volumes import VolumeStep
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
 from beeyard.runtime.host import Host
@@ -88,7 +89,9 @@ async def _serve(
     steps = _steps(host, config, identity, ports)
     generic, reserved = parse_generic(config.generic_resources), reserved_of(config)
     around = Surroundings(host, state, reporter, Admission(host.resources, generic, reserved), contact, Steps(steps))
-    describer = Describer(host, config.node_name, ports.listeners, generic=generic, reserved=reserved)
+    describer = Describer(
+        host, config.node_name, ports.listeners, generic=generic, reserved=reserved, volumes_dir=config.volumes_dir
+    )
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()
@@ -131,6 +134,7 @@ def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper, ports: Por
         ProbeStep(host.netlink, config.probe_s),
         ports,
         ClaimStep(),
+        VolumeStep(host.node_hooks, config.volumes_dir, own_dirs=(*OWN_DIRS, config.state_dir, *own_dirs)),
         hooks,
     )
 

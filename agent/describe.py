@@ -9,6 +9,7 @@ import trio
 
 import beeyard
 from beeyard.agent.listening import Listeners
+from beeyard.agent.volumes import drivers_of
 from beeyard.core.errors import HostError, NodeHookError
 from beeyard.core.model import HostPort, NodeDescription, Platform
 from beeyard.core.resources import GenericResource, Resources
@@ -33,15 +34,16 @@ class Describer:
         *,
         generic: tuple[GenericResource, ...] = (),
         reserved: Resources = NOTHING,
+        volumes_dir: str = "",
     ) -> None:
-        """Args: what the operator says of this node: its generic resources, and what it keeps for itself."""
+        """Args: what the operator says of this node: its generic resources, what it keeps for itself, where volumes are."""
         self._host = host
         self._listeners = listeners
         self._listeners.on_met = self._look_soon
         self._looked_s = -math.inf
         self._port_fault = ""
         self._node_name = node_name
-        self._generic, self._reserved = generic, reserved
+        self._generic, self._reserved, self._volumes_dir = generic, reserved, volumes_dir
         self._last = NodeDescription()
         self._hook_fault = ""
         self._stopping = False
@@ -81,6 +83,7 @@ class Describer:
             reserved=self._reserved,
             engine_version=beeyard.__version__,
             images=tuple(image for executor in host.executors for image in executor.images),
+            volume_drivers=await drivers_of(host.node_hooks, self._volumes_dir),
             log_drivers=tuple(driver for executor in host.executors for driver in executor.log_drivers),
             link_kinds=link_kinds,
             links=links,

@@ -379,7 +379,6 @@ _READ: dict[str, Read] = {
     "forwards_ports": lambda node: node.description.forwards_ports,
     "log plugins": lambda node: node.description.log_drivers,
     "volume plugins": lambda node: node.description.volume_drivers,
-    "volume_drivers": lambda node: node.description.volume_drivers,
 }
 
 __all__ = ["Fit", "NetworkShape", "NodeColumns", "Pool"]

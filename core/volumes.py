@@ -215,7 +215,7 @@ class VolumeTable:
         spec = volume.spec
         columns = self._columns
         driver = columns.rows_where(
-            "volume_drivers", ("volume driver", spec.driver), lambda names: spec.driver in names
+            "volume plugins", ("volume driver", spec.driver), lambda names: spec.driver in names
         )
         reach = driver if spec.driver else np.ones_like(driver)
         if spec.requisite:

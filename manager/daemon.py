@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -13,6 +13,7 @@ from beeyard.core.claims import ClaimBook
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Network, Task
+from beeyard.core.placement import PlacementIndex
 from beeyard.core.resources import Room
 from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
@@ -26,9 +27,10 @@ from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.hooks.volume import volume_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
-from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
@@ -64,10 +66,9 @@ async def run(
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger(config.cool_down_s, aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
-        ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
-        of_node = (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id))
+        of_node = _hooks_of_node(planner.index, config, new_id)
         hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, *of_node, *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
@@ -77,6 +78,7 @@ async def run(
         await nursery.start(ipam.run)
         await nursery.start(lifecycle.run)
         await nursery.start(orchestrator.run)
+        await nursery.start(VolumeOrchestrator(store).run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
@@ -97,6 +99,12 @@ async def run(
             remote_api = await nursery.start(partial(serve_remote, host, store, status, config))
         log.info("manager runs", agents=address, api=api, remote_api=remote_api or "off")
         task_status.started(status)
+
+
+def _hooks_of_node(index: PlacementIndex, config: ManagerConfig, new_id: Callable[[], str]) -> tuple[Hook, ...]:
+    """The hooks for what a node has besides addresses."""
+    ports = PortBook(index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
+    return (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id), volume_hook(index.volumes, new_id))
 
 
 async def _serve_api(

@@ -8,6 +8,7 @@ from typing import Any
 from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import RestartCondition, RestartPolicy, TaskSpec
 from beeyard.core.mounts import LogDriver
+from beeyard.manager.api.docker_mounts import read_mounts, show_mounts
 from beeyard.manager.api.docker_placement import read_placement, show_placement
 from beeyard.manager.api.docker_program import read_program
 from beeyard.manager.api.docker_resources import read_limits, read_reservations, show_resources
@@ -26,7 +27,6 @@ CONTAINER_UNSUPPORTED = {
     "TTY": "--tty",
     "OpenStdin": "an open standard input",
     "ReadOnly": "--read-only",
-    "Mounts": "--mount",
     "Healthcheck": "--health-cmd or another health check option",
     "Hosts": "--host",
     "DNSConfig": "--dns, --dns-option or --dns-search",
@@ -76,6 +76,7 @@ def read_task_spec(template: Fields) -> TaskSpec:
         max_replicas_per_node=placement.max_replicas_per_node,
         network_ids=read_networks(template),
         log_driver=_log_driver(template),
+        mounts=read_mounts(container),
         force_update=template.integer("ForceUpdate"),
     )
     _finish_container(container)
@@ -176,6 +177,7 @@ def _show_container(spec: TaskSpec, *, defaults: bool) -> dict[str, Any]:
         Env=list(spec.env),
         Dir=spec.dir,
         User=spec.user,
+        Mounts=show_mounts(spec.mounts),
         StopSignal=spec.stop_signal if spec.stop_signal != "SIGTERM" else "",
     )
     container |= {"Init": False, "DNSConfig": {}, "Isolation": "default"}

@@ -304,7 +304,7 @@ REFUSED = [
     ("-p 80:80", "--publish (-p) in mode ingress is not supported by beeyard: say mode=host"),
     ("--mode global", "--mode global is not supported"),
     ("--mode replicated-job", "--mode replicated-job is not supported"),
-    ("--mount type=bind,source=/tmp,target=/t", "--mount is not supported"),
+    ("--mount type=bind,source=/tmp,target=/t", "--mount type=bind is not supported"),
     ("--secret s", "docker secrets are not supported"),
     ("--config c", "docker configs are not supported"),
     ("--health-cmd true", "--health-cmd"),

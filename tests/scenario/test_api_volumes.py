@@ -120,6 +120,52 @@ async def test_what_cannot_be_is_refused(
         assert len(api.store.volumes) == 1
 
 
+def a_service_with(*mounts: dict[str, Any]) -> dict[str, Any]:
+    """What `docker service create --mount type=cluster,src=data,dst=/data` sends."""
+    return {
+        "Name": "db",
+        "TaskTemplate": {"ContainerSpec": {"Image": "host", "Args": ["true"], "Mounts": list(mounts)}},
+    }
+
+
+DATA = {"Type": "cluster", "Source": "data", "Target": "/data", "ClusterOptions": {}}
+
+
+async def test_a_service_mounts_cluster_volumes(autojump_clock: object) -> None:
+    async with an_api() as api:
+        group = {"Type": "cluster", "Source": "group:fast", "Target": "/cache", "ReadOnly": True}
+        reply = await api.call("POST", "/services/create", a_service_with(DATA, group))
+        assert reply.status == 201, reply.body
+        shown = (await api.get("/services/db"))["Spec"]["TaskTemplate"]["ContainerSpec"]["Mounts"]
+        assert shown == [{"Type": "cluster", "Source": "data", "Target": "/data"}, group]
+        (service,) = api.store.services.values()
+        assert [mount.source for mount in service.spec.task.volumes] == ["data", "group:fast"]
+        # What is shown can be sent back, as `docker service update` does.
+        again = await api.call("POST", "/services/create", a_service_with(*shown) | {"Name": "db2"})
+        assert again.status == 201
+
+
+@pytest.mark.parametrize(
+    ("mounts", "status", "message"),
+    [
+        ([{"Type": "bind", "Source": "/etc", "Target": "/x"}], 501, "--mount type=bind is not supported"),
+        ([{"Type": "volume", "Source": "v", "Target": "/x"}], 501, "--mount type=volume is not supported"),
+        ([{"Type": "cluster", "Target": "/x"}], 400, "Mounts[0].Source: a cluster volume or group:NAME"),
+        ([DATA | {"Target": "/"}], 400, "'/' is no absolute path below /"),
+        ([DATA | {"Target": "/x/../etc"}], 400, "is no absolute path below /"),
+        ([DATA, DATA], 400, "Duplicate mount point: /data"),
+        ([DATA | {"Target": f"/x{n}"} for n in range(65)], 400, "65 are too many: at most 64"),
+        ([DATA | {"BindOptions": {"Propagation": "shared"}}], 400, "there is no such field"),
+    ],
+)
+async def test_what_a_service_cannot_mount_is_refused(
+    autojump_clock: object, mounts: list[dict[str, Any]], status: int, message: str
+) -> None:
+    async with an_api() as api:
+        reply = await api.call("POST", "/services/create", a_service_with(*mounts))
+        assert (reply.status, message in reply.message) == (status, True), reply.message
+
+
 async def test_a_volume_in_use_is_removed_by_force_alone(autojump_clock: object) -> None:
     use = VolumeUse(volume_id="v1", name="data-v1", driver="", source="data-v1", target="/data")
     grant = VolumeGrant(id="g1", hook="volume", uses=(use,))

@@ -50,6 +50,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             "--launcher: '/run/socket' is not right: it must be in a directory of its own, such as /run/NAME/socket: "
             "tasks find that directory empty",
         ),
+        (("m1:2377", "--volumes-dir", "srv"), "--volumes-dir: 'srv': an absolute path without '..' is right"),
         (
             ("m1:2377", "--generic-resources", "gpu=a,gpu=2"),
             "--generic-resources: gpu has the number 2 and 1 more: give one number, or names alone",
