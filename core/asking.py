@@ -153,6 +153,7 @@ class Asking:
             penalty=self._penalty(faulty) if faulty else None,
             n_occupied=0 if alone else self._holds.services.n_rows(demand.service_id),
             alone=alone,
+            any_refused=refused is not self._no_flags,
             only=rows.get(demand.node_id, NOWHERE) if demand.node_id else -1,
         )
 

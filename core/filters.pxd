@@ -28,6 +28,7 @@ cdef class Ask:
     cdef const uint8_t[::1] static_code     # by row: 0 fits, else why image, network, constraint or platform do not
     cdef uint8_t[::1] ports_taken           # by row: 1 where one of the host ports is in use
     cdef const uint8_t[::1] refused         # by row: 1 where the caller masked the node
+    cdef bint any_refused                   # some is
     cdef int32_t[::1] service_tasks         # by row: tasks of this service held there
     cdef const int32_t[:, ::1] pools        # by row: pool rows, network by network, each by name; -1: none
     cdef const int32_t[::1] network_begin   # first column in `pools` of each network, and one past the last of all

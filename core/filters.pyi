@@ -40,6 +40,7 @@ class Ask:
         n_occupied: int = 0,
         alone: bool = False,
         only: int = -1,
+        any_refused: bool = True,
     ) -> None: ...
 
 def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...

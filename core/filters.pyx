@@ -39,6 +39,7 @@ cdef class Ask:
         Py_ssize_t n_occupied=0,
         bint alone=False,
         Py_ssize_t only=-1,
+        bint any_refused=True,
     ):
         """
         Args:
@@ -55,6 +56,7 @@ cdef class Ask:
             penalty: by row: failures of this service there, where they count; a node without any comes first.
             n_occupied: rows with tasks of the service, more or less.
             only: the one row that the tasks may go to, also one that is not there; -1 for any.
+            any_refused: False when `refused` is known to be 0 everywhere.
             alone: every task is of a service of its own; `service_tasks` is 0 everywhere and stays so.
 
         Raises:
@@ -102,6 +104,7 @@ cdef class Ask:
         self.n_occupied = n_occupied
         self.alone = alone
         self.only = only
+        self.any_refused = any_refused
         self.alive = None
         self.n_failed = 0
         self.varied = False

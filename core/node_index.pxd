@@ -2,6 +2,37 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #ifndef BEE_BITS
+    #define BEE_BITS
+    static inline int bee_bit_length(uint64_t value)
+    {
+    #if defined(__GNUC__)
+        return value ? 64 - __builtin_clzll(value) : 0;
+    #else
+        int length = 0;
+        for (; value; value >>= 1)
+            length++;
+        return length;
+    #endif
+    }
+
+    static inline int bee_lowest_bit(uint64_t value)
+    {
+    #if defined(__GNUC__)
+        return __builtin_ctzll(value);
+    #else
+        return bee_bit_length(value & -value) - 1;
+    #endif
+    }
+    #endif
+    """
+    int bee_bit_length(uint64_t value) noexcept nogil
+    int bee_lowest_bit(uint64_t value) noexcept nogil
+
+
 cdef enum:
     INDEX_KINDS_MAX = 16    # as many kinds of resources as the table has at most
     LEVELS_MAX = 256        # numbers of tasks that are told apart; the last level holds all rows with more
@@ -39,7 +70,48 @@ cdef struct Walk:
     uint64_t bits                       # of this word, those not visited yet
 
 
-cdef int room_bit(int64_t amount) noexcept nogil
+cdef inline int room_bit(int64_t amount) noexcept nogil:
+    """The number of bits of an amount: 0 when nothing is free; one more than the greatest k with 2**k <= amount."""
+    return bee_bit_length(<uint64_t>amount) if amount > 0 else 0
+
+
+# The following are for an index that is valid.
+
+cdef inline int set_level(NodeIndex index, Py_ssize_t place, int32_t tasks) except -1 nogil:
+    """The row at a position is ready and has so many tasks."""
+    cdef int level = min(tasks, LAST_LEVEL)
+    index.level_bits[level, place >> 6] |= <uint64_t>1 << (place & 63)
+    index.level_count[level] += 1
+    if level > index.level_top:
+        index.level_top = level
+    return 0
+
+
+cdef inline int clear_level(NodeIndex index, Py_ssize_t place, int32_t tasks) except -1 nogil:
+    """The row at a position, which had so many tasks, is not ready or has another number now."""
+    cdef int level = min(tasks, LAST_LEVEL)
+    index.level_bits[level, place >> 6] &= ~(<uint64_t>1 << (place & 63))
+    index.level_count[level] -= 1
+    return 0
+
+
+cdef inline int cross_rooms(
+    NodeIndex index, Py_ssize_t kind, Py_ssize_t place, int64_t before, int64_t after
+) except -1 nogil:
+    """What is free of a kind at a position has changed."""
+    cdef uint64_t crossed
+    cdef int low = room_bit(before), high = room_bit(after)
+    if low == high:
+        return 0
+    if low > high:
+        low, high = high, low
+    crossed = index.watched[kind] & ((<uint64_t>1 << high) - (<uint64_t>1 << low))
+    while crossed:
+        index.room_bits[index.room_at[kind][bee_lowest_bit(crossed)], place >> 6] ^= <uint64_t>1 << (place & 63)
+        crossed &= crossed - 1
+    return 0
+
+
 cdef int begin_walk(NodeIndex index, Walk* walk) except -1 nogil
 cdef int add_mask(Walk* walk, const uint64_t* mask) except -1 nogil
-cdef Py_ssize_t next_row(NodeIndex index, Walk* walk) except -2 nogil
+cdef Py_ssize_t next_place(NodeIndex index, Walk* walk) except -2 nogil

@@ -58,33 +58,10 @@ cdef extern from *:
         }
         return n_words;
     }
-
-    static int bee_bit_length(uint64_t value)
-    {
-    #if defined(__GNUC__)
-        return value ? 64 - __builtin_clzll(value) : 0;
-    #else
-        int length = 0;
-        for (; value; value >>= 1)
-            length++;
-        return length;
-    #endif
-    }
-
-    static int bee_lowest_bit(uint64_t value)
-    {
-    #if defined(__GNUC__)
-        return __builtin_ctzll(value);
-    #else
-        return bee_bit_length(value & -value) - 1;
-    #endif
-    }
     """
     int64_t bee_next_word(
         const uint64_t** masks, int n_masks, int64_t word, int64_t n_words, uint64_t* common
     ) noexcept nogil
-    int bee_bit_length(uint64_t value) noexcept nogil
-    int bee_lowest_bit(uint64_t value) noexcept nogil
 
 
 cdef class NodeIndex:
@@ -171,48 +148,25 @@ cdef class NodeIndex:
 
     cdef int show(self, Py_ssize_t row, int32_t tasks) except -1 nogil:
         """The row is ready and has so many tasks."""
-        cdef int level = min(tasks, LAST_LEVEL)
         if self.valid:
-            self._set(self.level_bits[level], self.position[row])
-            self.level_count[level] += 1
-            self.level_top = max(self.level_top, level)
+            set_level(self, self.position[row], tasks)
         return 0
 
     cdef int hide(self, Py_ssize_t row, int32_t tasks) except -1 nogil:
         """The row, which had so many tasks, is not ready or has another number now."""
-        cdef int level = min(tasks, LAST_LEVEL)
-        cdef int32_t place
         if self.valid:
-            place = self.position[row]
-            self.level_bits[level, place >> 6] &= ~(<uint64_t>1 << (place & 63))
-            self.level_count[level] -= 1
+            clear_level(self, self.position[row], tasks)
         return 0
 
     cdef int change_room(self, Py_ssize_t kind, Py_ssize_t row, int64_t before, int64_t after) except -1 nogil:
         """What is free of a kind on a row has changed."""
-        cdef uint64_t crossed
-        cdef int32_t place, number
-        cdef int low = room_bit(before), high = room_bit(after)
-        if not self.valid or low == high:
-            return 0
-        if low > high:
-            low, high = high, low
-        crossed = self.watched[kind] & ((<uint64_t>1 << high) - (<uint64_t>1 << low))
-        place = self.position[row]
-        while crossed:
-            number = self.room_at[kind][bee_lowest_bit(crossed)]
-            self.room_bits[number, place >> 6] ^= <uint64_t>1 << (place & 63)
-            crossed &= crossed - 1
+        if self.valid:
+            cross_rooms(self, kind, self.position[row], before, after)
         return 0
 
     cdef int _set(self, uint64_t[::1] bits, Py_ssize_t place) except -1 nogil:
         bits[place >> 6] |= <uint64_t>1 << (place & 63)
         return 0
-
-
-cdef int room_bit(int64_t amount) noexcept nogil:
-    """The number of bits of an amount: 0 when nothing is free; one more than the greatest k with 2**k <= amount."""
-    return bee_bit_length(<uint64_t>amount) if amount > 0 else 0
 
 
 cdef int begin_walk(NodeIndex index, Walk* walk) except -1 nogil:
@@ -231,8 +185,8 @@ cdef int add_mask(Walk* walk, const uint64_t* mask) except -1 nogil:
     return 0
 
 
-cdef Py_ssize_t next_row(NodeIndex index, Walk* walk) except -2 nogil:
-    """The next row in order of tasks, then tie-breaks; -1 after the last one below the last level.
+cdef Py_ssize_t next_place(NodeIndex index, Walk* walk) except -2 nogil:
+    """The position of the next row in order of tasks, then tie-breaks; -1 after the last one below the last level.
 
     Rows may change meanwhile. A row that comes to a level at or behind the place of the walk is met there (again).
     """
@@ -253,4 +207,4 @@ cdef Py_ssize_t next_row(NodeIndex index, Walk* walk) except -2 nogil:
             return -1
     place = bee_lowest_bit(walk.bits)
     walk.bits &= walk.bits - 1
-    return index.row_at[walk.word * 64 + place]
+    return walk.word * 64 + place

@@ -33,7 +33,8 @@ cdef class NodeTable:
     cdef list _holes                    # rows in state ROW_ABSENT
 
     cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil
-    cdef int put_back(self, Py_ssize_t row, Needs needs) except -1 nogil
+    cdef int take_some(self, Py_ssize_t row, Needs needs, int32_t n_tasks) except -1 nogil
+    cdef int take_at(self, Py_ssize_t row, Py_ssize_t place, Needs needs) except -1 nogil
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil
     cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil
     cdef NodeIndex indexed(self, Needs needs)

@@ -11,7 +11,7 @@ Rows keep their numbers for as long as their node is there; a removed node leave
 Every change of room, tasks or state goes through this class, which tells the index over its rows (`node_index`).
 """
 
-from beeyard.core.node_index cimport room_bit
+from beeyard.core.node_index cimport clear_level, cross_rooms, room_bit, set_level
 
 import numpy as np
 
@@ -148,7 +148,7 @@ cdef class NodeTable:
         """One task less, with its reservations."""
         self._check(row)
         self._check_needs(needs)
-        self.put_back(row, needs)
+        self.take_some(row, needs, -1)
 
     def row(self, Py_ssize_t row):
         """A row as ([free by kind], [total by kind], tasks, ready), for tests and explanations."""
@@ -159,18 +159,31 @@ cdef class NodeTable:
 
     cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil:
         """The same as `hold` for loops that know row and kinds to be right."""
-        cdef int index
-        for index in range(needs.n):
-            self._set_free(needs.kind[index], row, self.free[needs.kind[index], row] - needs.amount[index])
-        self._set_tasks(row, self.tasks[row] + 1)
+        return self.take_some(row, needs, 1)
+
+    cdef int take_some(self, Py_ssize_t row, Needs needs, int32_t n_tasks) except -1 nogil:
+        """The same for some equal tasks; a negative number of them is given back."""
+        cdef int number
+        cdef int32_t kind
+        for number in range(needs.n):
+            kind = needs.kind[number]
+            self._set_free(kind, row, self.free[kind, row] - n_tasks * needs.amount[number])
+        self._set_tasks(row, self.tasks[row] + n_tasks)
         return 0
 
-    cdef int put_back(self, Py_ssize_t row, Needs needs) except -1 nogil:
-        """The same as `give_back` for such loops."""
-        cdef int index
-        for index in range(needs.n):
-            self._set_free(needs.kind[index], row, self.free[needs.kind[index], row] + needs.amount[index])
-        self._set_tasks(row, self.tasks[row] - 1)
+    cdef int take_at(self, Py_ssize_t row, Py_ssize_t place, Needs needs) except -1 nogil:
+        """The same for one task on a ready row that was found in the index, at this position."""
+        cdef int number
+        cdef int32_t kind, tasks = self.tasks[row]
+        cdef int64_t free
+        for number in range(needs.n):
+            kind = needs.kind[number]
+            free = self.free[kind, row]
+            self.free[kind, row] = free - needs.amount[number]
+            cross_rooms(self._index, kind, place, free, free - needs.amount[number])
+        self.tasks[row] = tasks + 1
+        clear_level(self._index, place, tasks)
+        set_level(self._index, place, tasks + 1)
         return 0
 
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil:

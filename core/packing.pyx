@@ -20,7 +20,7 @@ Source: SwarmKit `manager/scheduler` nodeLess and scheduleNTasksOnNodes, for the
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from beeyard.core.filters cimport BLOCK_ROWS, Ask, Outcome, block_keys
-from beeyard.core.node_index cimport NodeIndex, Walk, add_mask, begin_walk, next_row, room_bit
+from beeyard.core.node_index cimport NodeIndex, Walk, add_mask, begin_walk, next_place, room_bit
 from beeyard.core.node_table cimport Needs, NodeTable
 from beeyard.core.spread_rounds cimport place_in_rounds
 from beeyard.core.spread_scan cimport place_by_scan
@@ -144,7 +144,9 @@ cdef Py_ssize_t place(NodeTable table, Ask ask, Outcome outcome) except -1:
         return _fill_one(table, ask, outcome)
     cdef NodeIndex index = table.indexed(ask.needs)
     left = outcome.end - outcome.placed
-    if ask.n_occupied <= OCCUPIED_MIN + index.n // OCCUPIED_PART or left > index.n // OCCUPIED_PART:
+    if left <= index.n // 2 and (
+        ask.n_occupied <= OCCUPIED_MIN + index.n // OCCUPIED_PART or left > index.n // OCCUPIED_PART
+    ):
         with nogil:
             _walk(table, ask, index, outcome)
     left = outcome.end - outcome.placed
@@ -168,16 +170,17 @@ cdef Py_ssize_t _fill_one(NodeTable table, Ask ask, Outcome outcome) except -1:
 cdef int _walk(NodeTable table, Ask ask, NodeIndex index, Outcome outcome) except -1 nogil:
     """One task for each row that has none of the service and that fits, in the order of the index."""
     cdef Walk walk
-    cdef Py_ssize_t row
+    cdef Py_ssize_t place, row
     _lay_masks(ask, index, &walk)
     while outcome.placed < outcome.end:
-        row = next_row(index, &walk)
-        if row < 0:
+        place = next_place(index, &walk)
+        if place < 0:
             break
+        row = index.row_at[place]
         # These come later, among those that have as many tasks of the service.
         if ask.service_tasks[row] or (ask.penalty is not None and ask.penalty[row]):
             continue
-        if ask.take(table, row, outcome.pools, outcome.placed):
+        if _take(table, ask, row, place, outcome):
             outcome.rows[outcome.placed] = <int32_t>row
             outcome.placed += 1
         else:
@@ -188,6 +191,22 @@ cdef int _walk(NodeTable table, Ask ask, NodeIndex index, Outcome outcome) excep
                     _find_alive(table, ask, index)
                 _lay_masks_again(ask, index, &walk)
     return 0
+
+
+cdef inline bint _take(
+    NodeTable table, Ask ask, Py_ssize_t row, Py_ssize_t place, Outcome outcome
+) except -1 nogil:
+    """`Ask.take` for a row without a task of the service that passes the masks, hence all that does not change."""
+    cdef int number
+    if ask.n_networks or ask.one_per_node or ask.any_refused:
+        return ask.take(table, row, outcome.pools, outcome.placed)
+    for number in range(ask.needs.n):
+        if table.free[ask.needs.kind[number], row] < ask.needs.amount[number]:
+            return False
+    table.take_at(row, place, ask.needs)
+    if not ask.alone:
+        ask.service_tasks[row] += 1
+    return True
 
 
 cdef int _lay_masks(Ask ask, NodeIndex index, Walk* walk) except -1 nogil:

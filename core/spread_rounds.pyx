@@ -41,10 +41,18 @@ cdef int _place_with(NodeTable table, Ask ask, NodeIndex index, Outcome outcome,
     keys, rows = keys[:n], rows[:n]
     buffers = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int32)
     cdef int64_t[::1] sorted_keys
-    cdef int32_t[::1] sorted_rows, active = np.empty(n, dtype=np.int32)
+    cdef int32_t[::1] sorted_rows, active = np.empty(n, dtype=np.int32), room, left
     sorted_keys, sorted_rows = _sort(keys, rows, *buffers)
-    with nogil:
-        _fill(table, ask, index, outcome, sorted_keys, sorted_rows, active)
+    if ask.n_networks:
+        with nogil:
+            _fill(table, ask, index, outcome, sorted_keys, sorted_rows, active)
+    else:
+        room, left = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+        with nogil:
+            _count_room(table, ask, outcome, sorted_rows, room)
+            left[:] = room
+            _fill_counted(index, outcome, sorted_keys, sorted_rows, active, left)
+            _take_counted(table, ask, sorted_rows, room, left)
     return 0
 
 
@@ -129,6 +137,107 @@ cdef int _sort_digit(
     return 0
 
 
+cdef int _count_room(
+    NodeTable table, Ask ask, Outcome outcome, const int32_t[::1] rows, int32_t[::1] room
+) except -1 nogil:
+    """How many of the tasks each row takes at most; at least one, since it fits."""
+    cdef Py_ssize_t number, row
+    cdef int kind
+    cdef int64_t most
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        most = 1 if ask.one_per_node else ask.max_replicas - ask.service_tasks[row]
+        most = min(most, outcome.end - outcome.placed)
+        for kind in range(ask.needs.n):
+            if table.free[ask.needs.kind[kind], row] // ask.needs.amount[kind] < most:
+                most = table.free[ask.needs.kind[kind], row] // ask.needs.amount[kind]
+        room[number] = <int32_t>most
+    return 0
+
+
+cdef int _fill_counted(
+    NodeIndex index,
+    Outcome outcome,
+    const int64_t[::1] keys,
+    const int32_t[::1] rows,
+    int32_t[::1] active,
+    int32_t[::1] left,
+) except -1 nogil:
+    """The rounds when nothing but a row's own room decides. Lowers `left`; the table stays as it is.
+
+    Args:
+        active: as long as `rows`, overwritten with numbers of rows that are sorted by their keys and then by tie-break.
+    """
+    cdef Py_ssize_t n_active = 0, kept, number, begin = 0, end, n = rows.shape[0], placed = outcome.placed
+    cdef int64_t level = 0
+    cdef int32_t which
+    while placed < outcome.end and (n_active or begin < n):
+        if n_active == 0:
+            level = keys[begin] >> 32
+        end = begin
+        while end < n and keys[end] >> 32 == level:
+            end += 1
+        n_active = _merge_counted(index, keys, rows, active, n_active, begin, end)
+        begin = end
+        n_active = min(n_active, outcome.end - placed)
+        kept = 0
+        for number in range(n_active):
+            which = active[number]
+            outcome.rows[placed + number] = rows[which]
+            left[which] -= 1
+            active[kept] = which
+            kept += left[which] > 0
+        placed += n_active
+        n_active = kept
+        level += 1
+    outcome.placed = placed
+    return 0
+
+
+cdef int _take_counted(
+    NodeTable table, Ask ask, const int32_t[::1] rows, const int32_t[::1] room, const int32_t[::1] left
+) except -1 nogil:
+    """Hold what the rounds have given away."""
+    cdef Py_ssize_t number, row
+    cdef int32_t taken
+    for number in range(rows.shape[0]):
+        row, taken = rows[number], room[number] - left[number]
+        if taken:
+            table.take_some(row, ask.needs, taken)
+            if not ask.alone:
+                ask.service_tasks[row] += taken
+            if ask.one_per_node:
+                ask.ports_taken[row] = 1
+    return 0
+
+
+cdef Py_ssize_t _merge_counted(
+    NodeIndex index,
+    const int64_t[::1] keys,
+    const int32_t[::1] rows,
+    int32_t[::1] active,
+    Py_ssize_t n_active,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+) except -1 nogil:
+    """Put the numbers from `begin` to `end` among those that are active already. Returns how many are active now."""
+    cdef Py_ssize_t left = n_active, right = end, to = n_active + end - begin
+    cdef int32_t one, other
+    cdef int64_t difference, low = (<int64_t>1 << 32) - 1
+    while right > begin:
+        to -= 1
+        if left > 0:
+            one, other = rows[right - 1], rows[active[left - 1]]
+            difference = (keys[right - 1] & low) - (keys[active[left - 1]] & low)
+            if difference < 0 or difference == 0 and index.position[one] < index.position[other]:
+                left -= 1
+                active[to] = active[left]
+                continue
+        right -= 1
+        active[to] = <int32_t>right
+    return n_active + end - begin
+
+
 cdef int _fill(
     NodeTable table,
     Ask ask,
@@ -138,7 +247,7 @@ cdef int _fill(
     const int32_t[::1] rows,
     int32_t[::1] active,
 ) except -1 nogil:
-    """The rounds. `active` is as long as `rows`, which are sorted by their keys and then by tie-break."""
+    """The rounds when pools decide too. `active` is as long as `rows`, which are sorted by keys and then by tie-break."""
     cdef Py_ssize_t n_active = 0, kept, number, begin = 0, end, n = rows.shape[0]
     cdef int64_t level = 0
     while outcome.placed < outcome.end and (n_active or begin < n):
