@@ -75,10 +75,8 @@ async def run(
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
         lifecycle.are_more_to_come = lambda: orchestrator.has_more_to_write
         orchestrator.finished = lifecycle.look
-        await nursery.start(ipam.run)
-        await nursery.start(lifecycle.run)
-        await nursery.start(orchestrator.run)
-        await nursery.start(VolumeOrchestrator(store).run)
+        for part in (ipam, lifecycle, orchestrator, VolumeOrchestrator(store)):
+            await nursery.start(part.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
