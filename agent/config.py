@@ -30,6 +30,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     # What tasks may reserve besides CPU and memory: "SSD=3" is a number of them, "GPU=uuid1", "GPU=uuid2" are their names.
     generic_resources: tuple[str, ...] = ()
+    # The `engine.labels` of constraints and preferences: "disk=ssd". Those of `docker node update` are the cluster's.
+    labels: tuple[str, ...] = ()
     # Of the host's cores and memory, what no task gets.
     reserve_cpu: Annotated[float, msgspec.Meta(ge=0, le=8192)] = 0.0
     reserve_memory_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)] = 0

@@ -20,7 +20,7 @@ from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import OWN_DIRS, NodeHookStep
-from beeyard.agent.offers import ClaimStep, parse_generic, reserved_of
+from beeyard.agent.offers import ClaimStep, offer_of
 from beeyard.agent.parents import ParentStep
 from beeyard.agent.ports import PortStep
 from beeyard.agent.probe import ProbeStep
@@ -87,11 +87,10 @@ async def _serve(
     reporter = Reporter(config.coalesce_s)
     ports = PortStep(host.netlink, host.firewall, host.sockets, config.state_dir)
     steps = _steps(host, config, identity, ports)
-    generic, reserved = parse_generic(config.generic_resources), reserved_of(config)
-    around = Surroundings(host, state, reporter, Admission(host.resources, generic, reserved), contact, Steps(steps))
-    describer = Describer(
-        host, config.node_name, ports.listeners, generic=generic, reserved=reserved, volumes_dir=config.volumes_dir
-    )
+    offer = offer_of(config)
+    admission = Admission(host.resources, offer.generic, offer.reserved)
+    around = Surroundings(host, state, reporter, admission, contact, Steps(steps))
+    describer = Describer(host, config.node_name, ports.listeners, offer)
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.steps import Step
 from beeyard.core.errors import InvalidSpec
@@ -19,7 +21,48 @@ from beeyard.runtime.host import NO_ADDITIONS, Additions
 
 ENVIRONMENT_PREFIX = "DOCKER_RESOURCE_"
 # Printable and without a comma, which separates them in the environment.
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _NAME = re.compile(r"[!-+\--~]{1,255}")
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator says of a node."""
+
+    generic: tuple[GenericResource, ...] = ()
+    reserved: Resources = Resources()  # of the host's resources, what it keeps for itself
+    labels: dict[str, str] = {}
+    volumes_dir: str = ""  # where cluster volumes are; "": none are here
+
+
+def offer_of(config: AgentConfig) -> Offer:
+    """What a node's settings say. Raises InvalidSpec: an entry of a list is wrong."""
+    return Offer(
+        generic=parse_generic(config.generic_resources),
+        reserved=Resources(cpu_nano=round(config.reserve_cpu * 10**9), memory_bytes=config.reserve_memory_mib << 20),
+        labels=parse_labels(config.labels),
+        volumes_dir=config.volumes_dir,
+    )
+
+
+def parse_labels(entries: Iterable[str]) -> dict[str, str]:
+    """A node's own labels, the `engine.labels` of constraints.
+
+    Args:
+        entries: NAME=VALUE.
+
+    Raises:
+        InvalidSpec: says which entry, and what would be right.
+    """
+    labels: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals or not _LABEL.fullmatch(name):
+            reason = "it must be NAME=VALUE, and a name has letters, digits, '-', '_' and '.'"
+            raise InvalidSpec("label", f"{entry!r:.200}: {reason}")
+        if name in labels:
+            raise InvalidSpec("label", f"{name:.200} is given twice")
+        labels[name] = value
+    return labels
 
 
 def parse_generic(entries: Iterable[str]) -> tuple[GenericResource, ...]:
@@ -41,11 +84,6 @@ def parse_generic(entries: Iterable[str]) -> tuple[GenericResource, ...]:
             raise InvalidSpec("generic resource", f"{entry!r:.300}: {reason}")
         given.setdefault(kind, []).append(value)
     return tuple(_resource(kind, values) for kind, values in sorted(given.items()))
-
-
-def reserved_of(config: AgentConfig) -> Resources:
-    """Of its host's resources what a node keeps for itself."""
-    return Resources(cpu_nano=round(config.reserve_cpu * 10**9), memory_bytes=config.reserve_memory_mib << 20)
 
 
 def _resource(kind: str, values: list[str]) -> GenericResource:
@@ -82,4 +120,4 @@ class ClaimStep(Step):
         return Additions(env=environment) if environment else NO_ADDITIONS
 
 
-__all__ = ["ENVIRONMENT_PREFIX", "ClaimStep", "environment_of", "parse_generic", "reserved_of"]
+__all__ = ["ENVIRONMENT_PREFIX", "ClaimStep", "Offer", "environment_of", "offer_of", "parse_generic", "parse_labels"]

@@ -56,6 +56,10 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             "--generic-resources: gpu has the number 2 and 1 more: give one number, or names alone",
         ),
         (
+            ("m1:2377", "--labels", "disk=ssd,rack"),
+            "--labels: 'rack': it must be NAME=VALUE, and a name has letters, digits, '-', '_' and '.'",
+        ),
+        (
             ("m1:2377", "--reserve-cpu=-1"),
             "--reserve-cpu: -1 is not right: it must be a number (Expected `float` >= 0.0)",
         ),

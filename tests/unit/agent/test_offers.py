@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beeyard.agent.config import AgentConfig
-from beeyard.agent.offers import ClaimStep, environment_of, parse_generic, reserved_of
+from beeyard.agent.offers import ClaimStep, Offer, environment_of, offer_of, parse_generic, parse_labels
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.resources import Resources
 from beeyard.runtime.host import NO_ADDITIONS
@@ -43,10 +43,36 @@ def test_what_cannot_be_offered_is_refused(entries: list[str], reason: str) -> N
     assert reason in str(caught.value)
 
 
-def test_what_a_node_keeps_for_itself() -> None:
-    assert reserved_of(AgentConfig()) == Resources()
-    config = AgentConfig(reserve_cpu=0.25, reserve_memory_mib=512)
-    assert reserved_of(config) == Resources(cpu_nano=250_000_000, memory_bytes=512 << 20)
+def test_what_an_operator_says_of_a_node() -> None:
+    assert offer_of(AgentConfig()) == Offer()
+    config = AgentConfig(
+        reserve_cpu=0.25,
+        reserve_memory_mib=512,
+        labels=("disk=ssd", " rack = r1 = left "),
+        generic_resources=("ssd=3",),
+        volumes_dir="/srv/v",
+    )
+    assert offer_of(config) == Offer(
+        generic=some_generic({"ssd": 3}),
+        reserved=Resources(cpu_nano=250_000_000, memory_bytes=512 << 20),
+        labels={"disk": "ssd", "rack": "r1 = left"},
+        volumes_dir="/srv/v",
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        (["disk"], "'disk': it must be NAME=VALUE"),
+        (["=ssd"], "it must be NAME=VALUE"),
+        (["di sk=ssd"], "'di sk=ssd': it must be NAME=VALUE"),
+        (["disk=ssd", "disk=hdd"], "disk is given twice"),
+    ],
+)
+def test_labels_that_are_none_are_refused(entries: list[str], reason: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_labels(entries)
+    assert reason in str(caught.value)
 
 
 async def test_a_task_is_told_what_it_got_as_swarmkit_tells_it() -> None:
