@@ -93,6 +93,7 @@ class Admission:
         """Args: CPU and memory of the host, its generic resources, and what of the former it keeps for itself."""
         self._resources = resources
         self._generic = {resource.kind: resource.amount for resource in generic}
+        self._named = {f"{resource.kind}={name}" for resource in generic for name in resource.names}
         self._reserved = reserved or Resources()
         self._holds: dict[str, _Hold] = {}
         self._n_unknown = 0
@@ -145,6 +146,10 @@ class Admission:
 
     def _why_wait(self, task: AssignedTask) -> str:
         """ "" when the task fits now, else whom it waits for."""
+        for _, device in resource_keys(task):
+            if device not in self._named:
+                # The manager may have gone by what this node said before its operator changed it.
+                raise AdmissionRefused(f"resource {device} is not one of this node's")
         wanted = set(_keys(task))
         if wanted and self._n_unknown:
             return f"waiting for {self._n_unknown} unknown tasks to be cleaned up"

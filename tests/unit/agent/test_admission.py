@@ -75,6 +75,13 @@ async def test_a_resource_that_a_live_task_has_by_name_is_refused():
     )
 
 
+async def test_a_resource_that_the_node_does_not_list_any_more_is_refused():
+    admission = Admission(lambda: (0, 0), some_generic({"gpu": ["a"]}))
+    assert await refusal(admission, an_assigned("t1", slot=1, claims={"gpu": ["b"]})) == (
+        "resource gpu=b is not one of this node's"
+    )
+
+
 async def test_what_the_node_keeps_for_itself_is_no_room():
     admission = Admission(lambda: (2 * CPU, 1024 * MIB), (), Resources(cpu_nano=CPU, memory_bytes=24 * MIB))
     assert await refusal(admission, an_assigned("t1", slot=1, cpu_nano=CPU + 1)) == (
