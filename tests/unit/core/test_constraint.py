@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beeyard.core.constraint import matches, parse, parse_all, split
 from beeyard.core.errors import InvalidSpec
@@ -210,3 +212,43 @@ def test_long_labels_are_split_in_no_time() -> None:
     for expression in ("a" + " " * 200_000 + "b", " " * 200_000 + "in (", "a not " * 40_000 + "in (b)"):
         with pytest.raises(InvalidSpec):
             parse(expression)
+
+
+words = st.sampled_from(
+    [
+        "node.labels.a",
+        "node.ip",
+        "engine.labels.b",
+        "in",
+        "not",
+        "==",
+        "!=",
+        "=~",
+        "!~",
+        "(",
+        ")",
+        ",",
+        " ",
+        "r1",
+        "[a",
+        "x*",
+    ]
+)
+
+
+@given(
+    st.one_of(st.lists(words, max_size=8).map("".join), st.lists(words, max_size=8).map(" ".join), st.text(max_size=30))
+)
+def test_any_text_is_refused_or_reads_back_as_it_is_shown(text: str) -> None:
+    try:
+        constraint = parse(text)
+    except InvalidSpec:
+        return
+    assert parse(str(constraint)) == constraint
+    for actual in ("", "r1", "10.0.0.1"):
+        assert constraint.accepts(actual) in (True, False)
+
+
+@given(st.lists(words, max_size=12).map("".join))
+def test_what_a_label_of_a_pool_says_is_lost_nowhere(label: str) -> None:
+    assert "".join(split(label)).replace(" ", "").replace(",", "") == label.replace(" ", "").replace(",", "")
