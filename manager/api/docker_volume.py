@@ -56,7 +56,8 @@ def _read_spec(cluster: Fields, *, name: str, driver: str, labels: dict[str, str
     mode = cluster.nested("AccessMode")
     topology = cluster.nested("AccessibilityRequirements")
     if mode.take("BlockVolume") is not None:
-        raise Unsupported("--type block")
+        # What the docker command sends when it is told nothing.
+        raise Unsupported("--type block", "say --type mount")
     spec = VolumeSpec(
         name=name,
         labels=labels,
