@@ -5,19 +5,37 @@ raises instead of reading past a column. The unit lane runs with both builds.
 """
 
 import os
+from glob import glob
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("CORE_DEBUG") == "1"
-KERNEL_MODULES = ("node_index", "node_table", "filters", "spread_scan", "spread_rounds", "packing")
+KERNEL_MODULES = (
+    "node_index",
+    "node_table",
+    "branches",
+    "filters",
+    "ask_walk",
+    "spread_scan",
+    "spread_rounds",
+    "spread_tree",
+    "packing",
+    "shares",
+    "best_fit",
+    "fragments",
+    "bin_packing",
+)
 
 extensions = [
     Extension(
         f"beeyard.core.{module}",
         [f"src/beeyard/core/{module}.pyx"],
-        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0"],
+        # Never a*b + c in one rounding unless it is written so: what the kernel decides must not depend on the processor.
+        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off"],
+        include_dirs=["core"],
+        depends=glob("core/*.h"),
     )
     for module in KERNEL_MODULES
     if os.path.exists(f"src/beeyard/core/{module}.pyx")

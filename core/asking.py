@@ -6,6 +6,7 @@ demand fits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import filters, reasons
+from beeyard.core.branches import Branches
 from beeyard.core.demand import Demand, PoolColumn, ReasonCount
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
@@ -23,6 +25,7 @@ from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
 from beeyard.core.node_table import NodeTable
 from beeyard.core.parent_links import LinkUse, ParentLinks, describe_kind
 from beeyard.core.pool_rows import PoolRows
+from beeyard.core.preference_tree import PreferenceTrees
 from beeyard.core.reasons import Reason
 from beeyard.core.verdicts import count_reasons
 from beeyard.core.volumes import VolumeTable
@@ -44,6 +47,7 @@ class Asking:
         self._links = links
         self.columns = NodeColumns(links)
         self.networks: dict[str, NetworkShape] = {}
+        self._trees = PreferenceTrees(self.columns)
         self.volumes = VolumeTable(self.columns, holds.rows)
         self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)  # without host ports or masked nodes
         self._no_tasks: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -153,9 +157,17 @@ class Asking:
             penalty=self._penalty(faulty) if faulty else None,
             n_occupied=0 if alone else self._holds.services.n_rows(demand.service_id),
             alone=alone,
+            branches=self._branches(demand, alone),
             any_refused=refused is not self._no_flags,
             only=rows.get(demand.node_id, NOWHERE) if demand.node_id else -1,
         )
+
+    def _branches(self, demand: Demand, alone: bool) -> Branches | None:
+        """What the tasks are spread over before nodes count."""
+        if not demand.preferences or demand.node_id:
+            return None
+        counts = Counter[int]() if alone else self._holds.services.counts(demand.service_id)
+        return self._trees.branches(demand.preferences, counts)
 
     def _passing(self, fit: Fit) -> NDArray[np.uint64] | None:
         """The rows with code 0 as the table's index has them."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from beeyard.core.branches cimport Branches
 from beeyard.core.node_table cimport Needs, NodeTable
 
 cdef enum Verdict:
@@ -42,6 +43,7 @@ cdef class Ask:
     cdef int32_t[::1] _scratch              # one pool row for each network
     cdef const uint64_t[::1] passing        # by position: bits of rows with static_code 0; None: all
     cdef const int32_t[::1] penalty         # by row: failures of this service that count, before all else; None: none
+    cdef readonly Branches branches         # what it is spread over before nodes count; None: over nodes alone
     cdef Py_ssize_t only                    # the one row that it may go to; -1: any
     cdef readonly bint alone                # each task is of a service of its own, which has no other
     cdef readonly Py_ssize_t n_occupied     # rows with tasks of the service when the Ask was made

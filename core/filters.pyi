@@ -1,6 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from beeyard.core.branches import Branches
 from beeyard.core.node_table import Needs, NodeTable
 
 POOL_NETWORKS_MAX: int
@@ -41,6 +42,7 @@ class Ask:
         alone: bool = False,
         only: int = -1,
         any_refused: bool = True,
+        branches: Branches | None = None,
     ) -> None: ...
 
 def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...

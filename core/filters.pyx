@@ -40,6 +40,7 @@ cdef class Ask:
         bint alone=False,
         Py_ssize_t only=-1,
         bint any_refused=True,
+        Branches branches=None,
     ):
         """
         Args:
@@ -57,6 +58,7 @@ cdef class Ask:
             n_occupied: rows with tasks of the service, more or less.
             only: the one row that the tasks may go to, also one that is not there; -1 for any.
             any_refused: False when `refused` is known to be 0 everywhere.
+            branches: what the tasks are spread over first, made for this table.
             alone: every task is of a service of its own; `service_tasks` is 0 everywhere and stays so.
 
         Raises:
@@ -105,6 +107,7 @@ cdef class Ask:
         self.alone = alone
         self.only = only
         self.any_refused = any_refused
+        self.branches = branches
         self.alive = None
         self.n_failed = 0
         self.varied = False

@@ -45,7 +45,7 @@ class _Column:
     def __init__(self, read: Read, nodes: Sequence[Node | None]) -> None:
         self._read = read
         self._number: dict[Hashable, int] = {}
-        self._values: list[Any] = []
+        self.values: list[Any] = []
         self._answers: dict[Hashable, Codes] = {}
         self.ids = np.zeros(max(len(nodes), 64), dtype=np.int32)
         for row, node in enumerate(nodes):
@@ -58,8 +58,8 @@ class _Column:
         number = self._number.get(value)
         is_new = number is None
         if number is None:
-            number = self._number[value] = len(self._values)
-            self._values.append(value)
+            number = self._number[value] = len(self.values)
+            self.values.append(value)
         if row >= len(self.ids):
             self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)])
         changed = is_new or bool(self.ids[row] != number)
@@ -70,8 +70,8 @@ class _Column:
         """`answer(value)` for each of the first `size` rows; values already asked this question are not asked again."""
         known = self._answers.get(question)
         n_known = 0 if known is None else len(known)
-        if known is None or n_known < len(self._values):
-            more = np.fromiter((answer(v) for v in self._values[n_known:]), dtype=np.uint8)
+        if known is None or n_known < len(self.values):
+            more = np.fromiter((answer(v) for v in self.values[n_known:]), dtype=np.uint8)
             known = more if known is None else np.concatenate([known, more])
             if len(self._answers) >= SHAPES_MAX:
                 self._answers.pop(next(iter(self._answers)))
@@ -288,11 +288,19 @@ class NodeColumns:
             matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
         return matching
 
+    def values(self, name: str) -> tuple[NDArray[np.int32], list[Any]]:
+        """A property by row, as numbers in a list of its values."""
+        column = self._column(name)
+        return column.ids[: len(self.nodes)], column.values
+
     def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> Codes:
+        return self._column(name).answers(question, answer, len(self.nodes))
+
+    def _column(self, name: str) -> _Column:
         if name not in self._columns:
             read = _READ.get(name) or (lambda node: constraint.node_property(name, node))
             self._columns[name] = _Column(read, self.nodes)
-        return self._columns[name].answers(question, answer, len(self.nodes))
+        return self._columns[name]
 
 
 class _Build:

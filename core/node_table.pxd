@@ -31,10 +31,15 @@ cdef class NodeTable:
     cdef uint64_t[::1] tie_break        # drawn from the node's id: decides between equal nodes; smaller wins
     cdef NodeIndex _index               # of the rows that are ready; `indexed` gives it when it may be read
     cdef list _holes                    # rows in state ROW_ABSENT
+    cdef bint followed                  # something reads the next three: before that nothing is noted
+    cdef uint8_t[::1] stale             # by row: 1 when it changed since the follower (`core.shares`) read it
+    cdef int32_t[::1] stale_rows        # the first n_stale: the rows for which that is so
+    cdef Py_ssize_t n_stale
 
     cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil
     cdef int take_some(self, Py_ssize_t row, Needs needs, int32_t n_tasks) except -1 nogil
     cdef int take_at(self, Py_ssize_t row, Py_ssize_t place, Needs needs) except -1 nogil
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil
     cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil
+    cdef int _note_change(self, Py_ssize_t row) except -1 nogil
     cdef NodeIndex indexed(self, Needs needs)

@@ -68,6 +68,8 @@ cdef class NodeTable:
         self.size = 0
         self.n_kinds = KINDS_AT_FIRST
         self._holes = []
+        self.followed = False
+        self.n_stale = 0
         self._index = NodeIndex()
         self._resize(KINDS_AT_FIRST, ROWS_AT_FIRST)
 
@@ -106,6 +108,7 @@ cdef class NodeTable:
         self.state[row] = ROW_NOT_READY
         self.tie_break[row] = tie_break
         self._index.valid = False
+        self._note_change(row)
         return row
 
     def remove_row(self, Py_ssize_t row):
@@ -124,6 +127,7 @@ cdef class NodeTable:
             else:
                 self._index.hide(row, self.tasks[row])
         self.state[row] = ROW_READY if ready else ROW_NOT_READY
+        self._note_change(row)
 
     def set_total(self, Py_ssize_t row, Py_ssize_t kind, int64_t amount):
         """What the node offers of a kind, in its unit; what its tasks hold stays held."""
@@ -184,11 +188,19 @@ cdef class NodeTable:
         self.tasks[row] = tasks + 1
         clear_level(self._index, place, tasks)
         set_level(self._index, place, tasks + 1)
-        return 0
+        return self._note_change(row)
 
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil:
         self._index.change_room(kind, row, self.free[kind, row], amount)
         self.free[kind, row] = amount
+        return self._note_change(row)
+
+    cdef int _note_change(self, Py_ssize_t row) except -1 nogil:
+        """Readiness or room of the row are not what the follower read."""
+        if self.followed and not self.stale[row]:
+            self.stale[row] = 1
+            self.stale_rows[self.n_stale] = <int32_t>row
+            self.n_stale += 1
         return 0
 
     cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil:
@@ -206,7 +218,7 @@ cdef class NodeTable:
     @property
     def nbytes(self):
         """Memory of the columns and of the index, in bytes; for rows that are not used yet too."""
-        columns = [self.free, self.total, self.tasks, self.state, self.tie_break]
+        columns = [self.free, self.total, self.tasks, self.state, self.tie_break, self.stale, self.stale_rows]
         return sum(np.asarray(column).nbytes for column in columns) + self._index.nbytes
 
     cdef NodeIndex indexed(self, Needs needs):
@@ -244,6 +256,8 @@ cdef class NodeTable:
         self.tasks = _longer(self.tasks if self.size else None, np.int32, (capacity,))
         self.state = _longer(self.state if self.size else None, np.uint8, (capacity,))
         self.tie_break = _longer(self.tie_break if self.size else None, np.uint64, (capacity,))
+        self.stale = _longer(self.stale if self.size else None, np.uint8, (capacity,))
+        self.stale_rows = _longer(self.stale_rows if self.size else None, np.int32, (capacity,))
 
 
 def _longer(column, dtype, shape):

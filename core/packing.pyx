@@ -14,25 +14,25 @@ again, and the order of the rows that do is known in advance. Three ways lead th
 3. *Rounds* (`spread_rounds`), when many tasks are left, or rows where the service failed: all rows that fit are
    sorted once, and each round gives each of them one task.
 
+With placement preferences the order is another one: see `spread_tree`.
+
 Source: SwarmKit `manager/scheduler` nodeLess and scheduleNTasksOnNodes, for the order.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 
-from beeyard.core.filters cimport BLOCK_ROWS, Ask, Outcome, block_keys
-from beeyard.core.node_index cimport NodeIndex, Walk, add_mask, begin_walk, next_place, room_bit
+from beeyard.core.ask_walk cimport lay_masks, take_met, note_failed
+from beeyard.core.filters cimport Ask, Outcome
+from beeyard.core.node_index cimport NodeIndex, Walk, next_place
 from beeyard.core.node_table cimport Needs, NodeTable
 from beeyard.core.spread_rounds cimport place_in_rounds
 from beeyard.core.spread_scan cimport place_by_scan
-
-import numpy as np
+from beeyard.core.spread_tree cimport place_in_tree
 
 # A service on no more rows than these, and a part of the table, is walked around: a row that is met and passed over
 # costs about as much as 16 rows of a scan.
 cdef Py_ssize_t OCCUPIED_MIN = 64
 cdef Py_ssize_t OCCUPIED_PART = 16
-
-cdef Needs NO_NEEDS = Needs(())
 
 
 def spread(NodeTable table not None, Ask ask not None, int32_t[::1] rows, int32_t[:, ::1] pools):
@@ -143,6 +143,9 @@ cdef Py_ssize_t place(NodeTable table, Ask ask, Outcome outcome) except -1:
     if ask.only >= 0:
         return _fill_one(table, ask, outcome)
     cdef NodeIndex index = table.indexed(ask.needs)
+    if ask.branches is not None:
+        place_in_tree(table, ask, index, outcome)
+        return outcome.placed
     left = outcome.end - outcome.placed
     if left <= index.n // 2 and (
         ask.n_occupied <= OCCUPIED_MIN + index.n // OCCUPIED_PART or left > index.n // OCCUPIED_PART
@@ -171,7 +174,7 @@ cdef int _walk(NodeTable table, Ask ask, NodeIndex index, Outcome outcome) excep
     """One task for each row that has none of the service and that fits, in the order of the index."""
     cdef Walk walk
     cdef Py_ssize_t place, row
-    _lay_masks(ask, index, &walk)
+    lay_masks(ask, index, &walk)
     while outcome.placed < outcome.end:
         place = next_place(index, &walk)
         if place < 0:
@@ -180,83 +183,6 @@ cdef int _walk(NodeTable table, Ask ask, NodeIndex index, Outcome outcome) excep
         # These come later, among those that have as many tasks of the service.
         if ask.service_tasks[row] or (ask.penalty is not None and ask.penalty[row]):
             continue
-        if _take(table, ask, row, place, outcome):
-            outcome.rows[outcome.placed] = <int32_t>row
-            outcome.placed += 1
-        else:
-            ask.n_failed += 1
-            # A row costs about 10 ns, a scan less than 2 ns for each row of the table.
-            if ask.n_failed > FAILED_MIN + index.n // 4:
-                with gil:
-                    _find_alive(table, ask, index)
-                _lay_masks_again(ask, index, &walk)
-    return 0
-
-
-cdef inline bint _take(
-    NodeTable table, Ask ask, Py_ssize_t row, Py_ssize_t place, Outcome outcome
-) except -1 nogil:
-    """`Ask.take` for a row without a task of the service that passes the masks, hence all that does not change."""
-    cdef int number
-    if ask.n_networks or ask.one_per_node or ask.any_refused:
-        return ask.take(table, row, outcome.pools, outcome.placed)
-    for number in range(ask.needs.n):
-        if table.free[ask.needs.kind[number], row] < ask.needs.amount[number]:
-            return False
-    table.take_at(row, place, ask.needs)
-    if not ask.alone:
-        ask.service_tasks[row] += 1
-    return True
-
-
-cdef int _lay_masks(Ask ask, NodeIndex index, Walk* walk) except -1 nogil:
-    """Begin a walk with all bitmaps that rule out rows for this demand."""
-    cdef int number
-    cdef int32_t kind
-    # Safety: bitmaps of the index are n_words long, and `passing` and `alive` were made for it; `table.indexed` watches
-    # every kind of `needs`, and nothing else is watched while the walk goes on.
-    begin_walk(index, walk)
-    for number in range(ask.needs.n):
-        kind = ask.needs.kind[number]
-        add_mask(walk, &index.room_bits[index.room_at[kind][room_bit(ask.needs.amount[number]) - 1], 0])
-    if ask.passing is not None:
-        add_mask(walk, &ask.passing[0])
-    if ask.alive is not None:
-        add_mask(walk, &ask.alive[0])
-    return 0
-
-
-cdef int _lay_masks_again(Ask ask, NodeIndex index, Walk* walk) except -1 nogil:
-    """The same in the middle of a walk, which goes on where it is."""
-    cdef int level = walk.level
-    cdef int64_t word = walk.word
-    cdef uint64_t bits = walk.bits
-    _lay_masks(ask, index, walk)
-    walk.level, walk.word, walk.bits = level, word, bits
-    return 0
-
-
-cdef int _find_alive(NodeTable table, Ask ask, NodeIndex index) except -1:
-    """Make the bitmap of the rows that fit now. While tasks are only placed, it leaves out none that could take one."""
-    cdef int64_t[::1] keys = np.empty(BLOCK_ROWS, dtype=np.int64)
-    cdef uint64_t[::1] alive = np.zeros(index.n_words, dtype=np.uint64)
-    cdef Needs needs = ask.needs
-    cdef Py_ssize_t block, begin, row
-    cdef int n, number
-    cdef int32_t place
-    if ask.varied:
-        ask.needs = NO_NEEDS
-    for block in range((table.size + BLOCK_ROWS - 1) // BLOCK_ROWS):
-        begin = block * BLOCK_ROWS
-        n = <int>min(BLOCK_ROWS, table.size - begin)
-        if block_keys(table, ask, begin, n, keys) == INT64_MAX:
-            continue
-        for number in range(n):
-            row = begin + number
-            if keys[number] < INT64_MAX and (ask.n_networks == 0 or ask.try_pools(row) == ask.n_networks):
-                place = index.position[row]
-                alive[place >> 6] |= <uint64_t>1 << (place & 63)
-    ask.needs = needs
-    ask.alive = alive
-    ask.n_failed = 0
+        if not take_met(table, ask, row, place, outcome):
+            note_failed(table, ask, index, &walk)
     return 0

@@ -26,11 +26,11 @@ class RowBatch:
             demands: the kinds. Each task is of a service of its own, which has no other: `service_id` is not looked at.
 
         Raises:
-            ValueError: a demand asks for what only `place` can give: host ports, volumes, fixed addresses, one node, a
-                limit of replicas or a preference.
+            ValueError: a demand asks for what only `place` can give: host ports, volumes, fixed addresses, one node, or a
+                limit of replicas.
         """
         for demand in demands:
-            for field in ("host_ports", "volumes", "pins", "node_id", "max_replicas_per_node", "preferences"):
+            for field in ("host_ports", "volumes", "pins", "node_id", "max_replicas_per_node"):
                 if getattr(demand, field):
                     raise ValueError(f"{field} {getattr(demand, field)!r}: a batch of rows has none")
         self._table = table

@@ -1,7 +1,8 @@
 """The rule of placement in plain Python, one task and one node at a time: slow, short, and written from the rule.
 
-A task goes to the node with the fewest tasks of its service, then the fewest tasks, then the smallest tie-break, among those
-that pass every filter. A node counts under the first filter that it fails.
+A task goes to the node in the least loaded branches, if it has preferences, then with the fewest tasks of its service, then
+the fewest tasks, then the smallest tie-break, among those that pass every filter. A node counts under the first filter that it
+fails.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Sequence
+from fractions import Fraction
+from typing import Any
 
 from beeyard.core import constraint
 from beeyard.core.model import Node
@@ -69,12 +72,30 @@ class PlacementOracle:
             placed.append((best, chosen))
         return placed
 
-    def rank(self, demand: Demand, node_id: str) -> tuple[int, ...]:
-        """The smaller, the better. Five failures of the service in the last five minutes come before all counts."""
+    def rank(self, demand: Demand, node_id: str) -> tuple[Any, ...]:
+        """The smaller, the better. Branches come first, outermost first; then five failures of the service in the last five
+        minutes; then counts.
+        """
         key = demand.service_id, demand.spec_version, node_id
         failures = sum(key == (*of,) and at_s > self.now_s - 300 for *of, at_s in self.failures)
         faulty = failures if failures >= 5 and not demand.node_id else 0
-        return faulty, self.on(node_id, demand.service_id), self.on(node_id), self.tie_break[node_id]
+        counts = self.on(node_id, demand.service_id), self.on(node_id), self.tie_break[node_id]
+        return *self.loads(demand, node_id), faulty, *counts
+
+    def loads(self, demand: Demand, node_id: str) -> list[tuple[bool, Fraction]]:
+        """Of the branches that a node is in: the service's tasks there, the next one included, for each of its weight."""
+        loads = []
+        for level, preference in enumerate(demand.preferences, 1):
+            path = self.path(demand, node_id, level)
+            others = [n for n in self.nodes if self.path(demand, n, level) == path]
+            n_tasks = 1 + sum(self.on(n, demand.service_id) for n in others)
+            weight = dict(preference.weights).get(path[-1], 1)
+            loads.append((preference.unlabelled_last and not path[-1], Fraction(n_tasks, weight)))
+        return loads
+
+    def path(self, demand: Demand, node_id: str, n_levels: int) -> list[str]:
+        descriptors = [preference.descriptor for preference in demand.preferences[:n_levels]]
+        return [constraint.node_property(descriptor, self.nodes[node_id]) for descriptor in descriptors]
 
     def may_go_to(self, demand: Demand) -> list[str]:
         return [node_id for node_id in self.nodes if demand.node_id in ("", node_id)]

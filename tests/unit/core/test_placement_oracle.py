@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from beeyard.core import reasons
 from beeyard.core.model import HostPort, Node, Platform
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
+from beeyard.core.preference import Preference
 from beeyard.core.resources import Resources
 from beeyard.core.states import Availability, NodeState
 from tests.reference.placement_oracle import Held, PlacementOracle
@@ -42,6 +43,7 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
     return a_node(
         node_id,
         labels={"rack": draw(st.sampled_from(RACKS))} if not draw(rarely) else {},
+        engine_labels={"zone": draw(st.sampled_from(["z1", "z2"]))} if not draw(rarely) else {},
         cpu_nano=draw(st.integers(0, 6)),
         memory_bytes=draw(st.integers(0, 6)),
         state=NodeState.DOWN if draw(rarely) else NodeState.READY,
@@ -74,6 +76,7 @@ demands = st.builds(
             (),
             ("node.labels.rack==r1",),
             ("node.labels.rack!=r2", "node.hostname!=n3"),
+            ("node.labels.rack in (r1, r3)", "node.hostname !~ n[67]"),
             ("node.none==1",),
             ("node.id==N2",),
         ]
@@ -98,6 +101,17 @@ demands = st.builds(
     forwards_ports=st.sampled_from([False, False, True]),
     log_driver=st.sampled_from([""] * 6 + ["local", "syslog", "none"]),
     volume_drivers=st.sampled_from([()] * 6 + [("nfs",), ("ceph", "nfs")]),
+    preferences=st.sampled_from(
+        [()] * 6
+        + [
+            (Preference(descriptor="node.labels.rack"),),
+            (
+                Preference(descriptor="engine.labels.zone", unlabelled_last=True),
+                Preference(descriptor="node.labels.rack"),
+            ),
+            (Preference(descriptor="node.labels.rack", weights=(("r1", 2), ("R2", 3))),),
+        ]
+    ),
     generic=st.sampled_from([()] * 5 + [(("gpu", 1),), (("apple", 1), ("gpu", 2)), (("slot", 3),), (("none", 1),)]),
 )
 

@@ -1,9 +1,8 @@
-"""All ways of the kernel to spread (walk, scan, rounds) against plain Python, on tables large enough for each of them."""
+"""All ways of the kernel to spread (walk, scan, rounds, tree) against plain Python, on tables large enough for each."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,114 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.core import packing
-from beeyard.core.filters import Ask
-from beeyard.core.node_table import Needs, NodeTable
+from beeyard.core.node_table import Needs
 from beeyard.core.placement import Demand, PlacementIndex
 from tests.support.builders import a_node
-
-N_POOLS = 3
-MANY_TASKS = 400  # more than the index tells apart
-
-
-class Cluster:
-    """A random table, and the same in Python."""
-
-    def __init__(self, seed: int, n_rows: int, *, occupied: float, crowded: float) -> None:
-        """Args: shares of rows that have tasks of the service, and that have very many tasks."""
-        self.random = random.Random(seed)
-        draw = self.random.random
-        self.table = NodeTable()
-        self.generic = self.table.add_kind()
-        self.rows: list[dict[str, Any]] = []
-        for number in range(n_rows):
-            # Some tie-breaks are equal: then the row decides.
-            row = {"tie": self.random.randrange(1 << 63) if draw() < 0.9 else 7, "row": number, "tasks": 0}
-            assert self.table.add_row(row["tie"]) == number
-            row["free"] = [self.random.randrange(0, 40), self.random.randrange(0, 40), self.random.randrange(0, 3)]
-            row["ready"] = draw() < 0.9
-            for kind, amount in enumerate(row["free"]):
-                self.table.set_total(number, kind, amount)
-            self.table.set_ready(number, row["ready"])
-            row["service"] = self.random.randrange(1, 4) if draw() < occupied else 0
-            for _ in range(row["service"] + self.random.randrange(0, 5) + MANY_TASKS * (draw() < crowded)):
-                self.table.hold(number, Needs(()))
-                row["tasks"] += 1
-            row["code"] = int(draw() < 0.1)
-            row["port"] = int(draw() < 0.05)
-            row["penalty"] = self.random.randrange(5, 7) if draw() < 0.05 else 0
-            row["pools"] = [self.random.randrange(N_POOLS) for _ in range(2)]
-            self.rows.append(row)
-        self.pool_free = np.array([self.random.randrange(0, n_rows) for _ in range(N_POOLS)], dtype=np.int64)
-        self.peer_pools = self.pool_free.tolist()
-
-    def ask(self, needs: Needs, *, limit: int, one_per_node: bool, pools: bool, faulty: bool) -> Ask:
-        def column(name: str, dtype: Any) -> Any:
-            return np.array([row[name] for row in self.rows], dtype=dtype)
-
-        codes, service = column("code", np.uint8), column("service", np.int32)
-        self.service = service
-        return Ask(
-            self.table,
-            needs,
-            limit,
-            one_per_node,
-            codes,
-            column("port", np.uint8) if one_per_node else np.zeros_like(codes),
-            np.zeros_like(codes),
-            service,
-            column("pools", np.int32).reshape(-1, 2),
-            np.array([0, 2] if pools else [0], dtype=np.int32),
-            self.pool_free,
-            np.empty(1, dtype=np.int32),
-            passing=self.table.index.pack(codes),
-            penalty=column("penalty", np.int32) if faulty else None,
-            n_occupied=int(np.count_nonzero(service)),
-        )
-
-    def peer(
-        self, needs: list[int], n_tasks: int, *, limit: int, one_per_node: bool, pools: bool, faulty: bool
-    ) -> list[tuple[int, int]]:
-        """One task after another: (row, pool)."""
-        placed = []
-        for _ in range(n_tasks):
-            fitting = [row for row in self.rows if self._fits(row, needs, limit, one_per_node, pools)]
-            if not fitting:
-                break
-            best = min(fitting, key=lambda r: (r["penalty"] * faulty, r["service"], r["tasks"], r["tie"], r["row"]))
-            best["free"] = [free - need for free, need in zip(best["free"], needs, strict=True)]
-            best["service"] += 1
-            best["tasks"] += 1
-            best["port"] |= one_per_node
-            pool = next((p for p in best["pools"] if self.peer_pools[p] > 0), -1) if pools else -1
-            if pools:
-                self.peer_pools[pool] -= 1
-            placed.append((best["row"], pool))
-        return placed
-
-    def _fits(self, row: dict[str, Any], needs: list[int], limit: int, one_per_node: bool, pools: bool) -> bool:
-        return (
-            row["ready"]
-            and not row["code"]
-            and all(need == 0 or free >= need for free, need in zip(row["free"], needs, strict=True))
-            and not (one_per_node and row["port"])
-            and not (limit and row["service"] >= limit)
-            and not (pools and all(self.peer_pools[pool] <= 0 for pool in row["pools"]))
-        )
-
-    def change_a_little(self) -> None:
-        """Some nodes come and go, and some tasks end: what the index has to follow."""
-        for row in self.random.sample(self.rows, len(self.rows) // 8):
-            number = row["row"]
-            if self.random.random() < 0.5:
-                row["ready"] = not row["ready"]
-                self.table.set_ready(number, row["ready"])
-            elif row["tasks"] > row["service"]:
-                row["tasks"] -= 1
-                self.table.give_back(number, Needs(()))
-            kind = self.random.randrange(3)
-            change = self.random.randrange(-8, 9)
-            row["free"][kind] += change
-            self.table.change_free(number, kind, change)
+from tests.support.spread_cluster import SpreadCluster
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,13 +21,14 @@ class Cluster:
 def test_a_group_goes_where_plain_python_puts_its_tasks(data: st.DataObject, seed: int, n_rows: int) -> None:
     """Whatever the share of occupied and crowded nodes, the limits and the pools, twice in a row with changes between."""
     occupied = data.draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))
-    cluster = Cluster(seed, n_rows, occupied=occupied, crowded=data.draw(st.sampled_from([0.0, 0.03, 1.0])))
+    cluster = SpreadCluster(seed, n_rows, occupied=occupied, crowded=data.draw(st.sampled_from([0.0, 0.03, 1.0])))
     for _ in range(2):
         rules = {
             "limit": data.draw(st.sampled_from([0, 0, 1, 3])),
             "one_per_node": data.draw(st.sampled_from([False, False, True])),
             "pools": data.draw(st.booleans()),
             "faulty": data.draw(st.booleans()),
+            "tree": data.draw(st.booleans()),
         }
         needs = data.draw(st.sampled_from([[0, 0, 0], [1, 0, 0], [3, 5, 0], [17, 1, 1], [0, 41, 0]]))
         n_tasks = data.draw(st.sampled_from([1, 2, 40, 400]))
@@ -153,10 +49,10 @@ def test_a_group_goes_where_plain_python_puts_its_tasks(data: st.DataObject, see
 
 def test_rows_that_fail_for_reasons_without_a_bitmap_are_found_out_at_once() -> None:
     """Most nodes have the port in use: after a few hundred tries a scan says which have not."""
-    cluster = Cluster(5, 2000, occupied=0, crowded=0)
+    cluster = SpreadCluster(5, 2000, occupied=0, crowded=0)
     for row in cluster.rows:
         row["port"] = int(row["row"] < 1990)
-    rules = {"limit": 0, "one_per_node": True, "pools": False, "faulty": False}
+    rules = {"limit": 0, "one_per_node": True, "pools": False, "faulty": False, "tree": False}
     rows = np.empty(20, dtype=np.int32)
     ask = cluster.ask(Needs(()), **rules)
     n_placed = packing.spread(cluster.table, ask, rows, np.empty((20, 0), dtype=np.int32))
