@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sysconfig
+from glob import glob
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -15,13 +16,30 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("CORE_DEBUG") == "1"
-KERNEL_MODULES = ("node_table", "filters", "packing")
+KERNEL_MODULES = (
+    "node_index",
+    "node_table",
+    "branches",
+    "filters",
+    "ask_walk",
+    "spread_scan",
+    "spread_rounds",
+    "spread_tree",
+    "packing",
+    "shares",
+    "best_fit",
+    "fragments",
+    "bin_packing",
+)
 
 extensions = [
     Extension(
         f"beeyard.core.{module}",
         [f"src/beeyard/core/{module}.pyx"],
-        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0"],
+        # Never a*b + c in one rounding unless it is written so: what the kernel decides must not depend on the processor.
+        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off"],
+        include_dirs=["core"],
+        depends=glob("core/*.h"),
     )
     for module in KERNEL_MODULES
     if os.path.exists(f"src/beeyard/core/{module}.pyx")

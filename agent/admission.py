@@ -2,13 +2,14 @@
 
 Theory of operation
 -------------------
-A task *holds* CPU, memory and addresses from its admission until its links are down and its end is known. The manager
-counts in the same way, but its news travel: a successor may be assigned here while its predecessor is still stopping. So
-a task *waits* while somebody who is already stopping will give up what it needs: its own slot's predecessor, the holder of
-one of its addresses or ports, or enough room. When nobody who is stopping would help, it is *refused* and goes elsewhere.
+A task *holds* CPU, memory, generic resources and addresses from its admission until its links are down and its end is
+known. The manager counts in the same way, but its news travel: a successor may be assigned here while its predecessor is
+still stopping. So a task *waits* while somebody who is already stopping will give up what it needs: its own slot's
+predecessor, the holder of one of its addresses, ports or named resources, or enough room. When nobody who is stopping would
+help, it is *refused* and goes elsewhere.
 
-An *unknown* task is one that this host runs and nobody knows (its record was lost). Nobody can say which addresses and ports
-it holds, so no task that needs one is admitted until all unknown ones are gone.
+An *unknown* task is one that this host runs and nobody knows (its record was lost). Nobody can say which addresses, ports
+and named resources it holds, so no task that needs one is admitted until all unknown ones are gone.
 
 A waiting task holds nothing, hence two waiting tasks cannot block each other.
 """
@@ -16,16 +17,21 @@ A waiting task holds nothing, hence two waiting tasks cannot block each other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
 from beeyard.core.errors import HostError
-from beeyard.core.grant import AddressGrant, PortGrant
+from beeyard.core.grant import AddressGrant, PortGrant, ResourceGrant
+from beeyard.core.resources import GenericResource, Resources
 from beeyard.core.wire import AssignedTask
 
-# Stands for a segment where ports are meant; no segment has this name.
+# Stand for a segment where ports or resources are meant; no segment has such a name.
 _PORTS = "\0ports"
+_RESOURCES = "\0resources"
+_CPU, _MEMORY = "\0cpu", "\0memory"  # beside the names of generic kinds
+_UNITS = {_CPU: ("CPU", " cores", 1e9), _MEMORY: ("memory", " MiB", float(1 << 20))}
+_WORDS = {_PORTS: "port", _RESOURCES: "resource"}
 
 
 class AdmissionRefused(HostError):
@@ -61,11 +67,34 @@ def port_keys(task: AssignedTask) -> Iterator[tuple[str, str]]:
                 yield _PORTS, f"{port.published}/{port.protocol}"
 
 
+def resource_keys(task: AssignedTask) -> Iterator[tuple[str, str]]:
+    """The same for each of this node's resources that a task has by name."""
+    for grant in task.grants:
+        if isinstance(grant, ResourceGrant):
+            for claim in grant.resources:
+                for name in claim.names:
+                    yield _RESOURCES, f"{claim.kind}={name}"
+
+
+def _keys(task: AssignedTask) -> list[tuple[str, str]]:
+    """All that no two tasks may have."""
+    return [*address_keys(task), *port_keys(task), *resource_keys(task)]
+
+
 class Admission:
     """The room of one node and who holds it."""
 
-    def __init__(self, resources: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        resources: Callable[[], tuple[int, int]],
+        generic: Sequence[GenericResource] = (),
+        reserved: Resources | None = None,
+    ) -> None:
+        """Args: CPU and memory of the host, its generic resources, and what of the former it keeps for itself."""
         self._resources = resources
+        self._generic = {resource.kind: resource.amount for resource in generic}
+        self._named = {f"{resource.kind}={name}" for resource in generic for name in resource.names}
+        self._reserved = reserved or Resources()
         self._holds: dict[str, _Hold] = {}
         self._n_unknown = 0
         self._changed = trio.Event()
@@ -117,15 +146,19 @@ class Admission:
 
     def _why_wait(self, task: AssignedTask) -> str:
         """ "" when the task fits now, else whom it waits for."""
-        wanted = {*address_keys(task), *port_keys(task)}
+        for _, device in resource_keys(task):
+            if device not in self._named:
+                # The manager may have gone by what this node said before its operator changed it.
+                raise AdmissionRefused(f"resource {device} is not one of this node's")
+        wanted = set(_keys(task))
         if wanted and self._n_unknown:
             return f"waiting for {self._n_unknown} unknown tasks to be cleaned up"
         for hold in self._holds.values():
             if hold.task.id == task.id:
                 continue
-            sharing = [key for key in (*address_keys(hold.task), *port_keys(hold.task)) if key in wanted]
+            sharing = [key for key in _keys(hold.task) if key in wanted]
             if sharing and not hold.stopping:
-                what = f"port {sharing[0][1]}" if sharing[0][0] == _PORTS else f"address {sharing[0][1]}"
+                what = f"{_WORDS.get(sharing[0][0], 'address')} {sharing[0][1]}"
                 raise AdmissionRefused(f"{what} is in use on this node by task {hold.task.id}")
             same_slot = hold.task.service_id == task.service_id and hold.task.slot == task.slot
             if sharing or (same_slot and hold.stopping):
@@ -133,27 +166,37 @@ class Admission:
         return self._why_no_room(task)
 
     def _why_no_room(self, task: AssignedTask) -> str:
-        asked = (task.spec.reservations.cpu_nano, task.spec.reservations.memory_bytes)
-        for column, (name, unit, scale) in enumerate((("CPU", "cores", 1e9), ("memory", "MiB", float(1 << 20)))):
-            if not asked[column]:
+        for kind, asked in _amounts(task).items():
+            if not asked:
                 continue
-            total = self._resources()[column]
-            free = total - sum(self._asked(hold, column) for hold in self._holds.values())
-            if asked[column] <= free:
+            name, unit, scale = _UNITS.get(kind, (kind, "", 1.0))
+            total = self._total(kind)
+            free = total - sum(_amounts(hold.task).get(kind, 0) for hold in self._holds.values())
+            if asked <= free:
                 continue
-            returning = sum(self._asked(hold, column) for hold in self._holds.values() if hold.stopping)
-            if asked[column] <= free + returning:
+            returning = sum(_amounts(hold.task).get(kind, 0) for hold in self._holds.values() if hold.stopping)
+            if asked <= free + returning:
                 return f"waiting for {name} that stopping tasks still hold"
             raise AdmissionRefused(
-                f"insufficient {name} on this node: {asked[column] / scale:g} {unit} asked, "
+                f"insufficient {name} on this node: {asked / scale:g}{unit} asked, "
                 f"{max(free, 0) / scale:g} of {total / scale:g} free"
             )
         return ""
 
-    @staticmethod
-    def _asked(hold: _Hold, column: int) -> int:
-        reservations = hold.task.spec.reservations
-        return (reservations.cpu_nano, reservations.memory_bytes)[column]
+    def _total(self, kind: str) -> int:
+        """What this node has for tasks."""
+        cpu_nano, memory_bytes = self._resources()
+        if kind == _CPU:
+            return cpu_nano - self._reserved.cpu_nano
+        return memory_bytes - self._reserved.memory_bytes if kind == _MEMORY else self._generic.get(kind, 0)
+
+
+def _amounts(task: AssignedTask) -> dict[str, int]:
+    """What a task takes of each kind."""
+    reservations = task.spec.reservations
+    amounts = {_CPU: reservations.cpu_nano, _MEMORY: reservations.memory_bytes}
+    amounts.update(reservations.generic_amounts)
+    return amounts
 
 
 __all__ = ["Admission", "AdmissionRefused", "address_keys"]

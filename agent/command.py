@@ -15,8 +15,10 @@ from beeyard.agent import daemon
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.executors.process.executor import ProcessExecutor
 from beeyard.agent.executors.process.logs import Keep
+from beeyard.agent.hook_policy import is_clean_path
 from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import parse_token
+from beeyard.agent.offers import parse_generic, parse_labels
 from beeyard.agent.ports import PortStep
 from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.vlan import VlanStep
@@ -59,6 +61,13 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     managers = tuple(with_scheme(address, "tcp://") for address in config.managers)
     for fault in config.hooks.faults():
         raise settings.fault(f"hooks.{fault.partition(' ')[0]}", fault)
+    for name, parse in (("generic_resources", parse_generic), ("labels", parse_labels)):
+        try:
+            parse(getattr(config, name))
+        except InvalidSpec as error:
+            raise settings.fault(name, error.reason) from error
+    if config.volumes_dir and not is_clean_path(config.volumes_dir):
+        raise settings.fault("volumes_dir", f"{config.volumes_dir!r}: an absolute path without '..' is right")
     log_dir = config.log_dir or f"{config.state_dir}/log"
     return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
 

@@ -28,6 +28,13 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     join_token_file: str = ""
     # Name in `docker node ls`; "": the host's own.
     node_name: str = ""
+    # What tasks may reserve besides CPU and memory: "SSD=3" is a number of them, "GPU=uuid1", "GPU=uuid2" are their names.
+    generic_resources: tuple[str, ...] = ()
+    # The `engine.labels` of constraints and preferences: "disk=ssd". Those of `docker node update` are the cluster's.
+    labels: tuple[str, ...] = ()
+    # Of the host's cores and memory, what no task gets.
+    reserve_cpu: Annotated[float, msgspec.Meta(ge=0, le=8192)] = 0.0
+    reserve_memory_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)] = 0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
     # Output of tasks; "": log/ in the state directory. Of removed tasks the newest are kept: so many, and so much of them.
     log_dir: str = ""
@@ -37,6 +44,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str = ""
     # A cgroup v2 directory, delegated, for the tasks; "": that of beeyard-tasks.service, else the whole host's.
     cgroup_root: str = ""
+    # Directory below which the cluster volumes of driver `dir` are, each in a directory of its name; "": none are here.
+    volumes_dir: str = ""
     # When it is told to stop: leave the tasks running, or have them run elsewhere first and stop them here, for as long at
     # most. The node is back with the next start.
     drain_on_stop: Annotated[bool, reloadable()] = False

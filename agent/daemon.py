@@ -19,7 +19,8 @@ from beeyard.agent.host_access import HostAccessStep
 from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
-from beeyard.agent.node_hooks import NodeHookStep
+from beeyard.agent.node_hooks import OWN_DIRS, NodeHookStep
+from beeyard.agent.offers import ClaimStep, offer_of
 from beeyard.agent.parents import ParentStep
 from beeyard.agent.ports import PortStep
 from beeyard.agent.probe import ProbeStep
@@ -30,6 +31,7 @@ from beeyard.agent.session import Connector, Equipment, Removed, back_off
 from beeyard.agent.steps import Step, Steps
 from beeyard.agent.surroundings import Surroundings
 from beeyard.agent.vlan import VlanStep
+from beeyard.agent.volumes import VolumeStep
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
 from beeyard.runtime.host import Host
@@ -85,8 +87,10 @@ async def _serve(
     reporter = Reporter(config.coalesce_s)
     ports = PortStep(host.netlink, host.firewall, host.sockets, config.state_dir)
     steps = _steps(host, config, identity, ports)
-    around = Surroundings(host, state, reporter, Admission(host.resources), contact, Steps(steps))
-    describer = Describer(host, config.node_name, ports.listeners)
+    offer = offer_of(config)
+    admission = Admission(host.resources, offer.generic, offer.reserved)
+    around = Surroundings(host, state, reporter, admission, contact, Steps(steps))
+    describer = Describer(host, config.node_name, ports.listeners, offer)
     equipment = Equipment(host, config, identity, contact, reporter, describer, RouteKeeper(host.netlink))
     controllers = [controller for executor in host.executors for controller in await executor.recover()]
     records = await state.load()
@@ -128,6 +132,8 @@ def _steps(host: Host, config: AgentConfig, identity: IdentityKeeper, ports: Por
         HostAccessStep(host.netlink),
         ProbeStep(host.netlink, config.probe_s),
         ports,
+        ClaimStep(),
+        VolumeStep(host.node_hooks, config.volumes_dir, own_dirs=(*OWN_DIRS, config.state_dir, *own_dirs)),
         hooks,
     )
 

@@ -9,8 +9,11 @@ import trio
 
 import beeyard
 from beeyard.agent.listening import Listeners
+from beeyard.agent.offers import Offer
+from beeyard.agent.volumes import drivers_of
 from beeyard.core.errors import HostError, NodeHookError
-from beeyard.core.model import HostPort, NodeDescription, Platform, Resources
+from beeyard.core.model import HostPort, NodeDescription, Platform
+from beeyard.core.resources import Resources
 from beeyard.netdrivers.driver import host_links
 from beeyard.runtime.host import Host
 
@@ -23,13 +26,14 @@ log = structlog.get_logger(__name__)
 class Describer:
     """Describes the host; what cannot be read stays as it was last seen."""
 
-    def __init__(self, host: Host, node_name: str, listeners: Listeners) -> None:
+    def __init__(self, host: Host, node_name: str, listeners: Listeners, offer: Offer) -> None:
         self._host = host
         self._listeners = listeners
         self._listeners.on_met = self._look_soon
         self._looked_s = -math.inf
         self._port_fault = ""
         self._node_name = node_name
+        self._offer = offer
         self._last = NodeDescription()
         self._hook_fault = ""
         self._stopping = False
@@ -65,9 +69,13 @@ class Describer:
         self._last = NodeDescription(
             hostname=self._node_name or host.hostname,
             platform=Platform(architecture=architecture, os=os_name),
-            resources=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
+            resources=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes, generic=self._offer.generic),
+            reserved=self._offer.reserved,
+            engine_labels=self._offer.labels,
             engine_version=beeyard.__version__,
             images=tuple(image for executor in host.executors for image in executor.images),
+            volume_drivers=await drivers_of(host.node_hooks, self._offer.volumes_dir),
+            log_drivers=tuple(driver for executor in host.executors for driver in executor.log_drivers),
             link_kinds=link_kinds,
             links=links,
             hooks=await self._hooks(),

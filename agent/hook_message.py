@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from beeyard.core.errors import NodeHookError
-from beeyard.core.grant import AddressGrant, PortGrant
+from beeyard.core.grant import AddressGrant, PortGrant, ResourceGrant
 from beeyard.core.model import HOST_NETWORK_ID
 from beeyard.core.wire import AssignedTask
 
@@ -90,6 +90,12 @@ def _task(task: AssignedTask) -> dict[str, Any]:
         "service_labels": task.service_labels,
         "host_network": HOST_NETWORK_ID in spec.network_ids,
         "networks": [_network(position, grant) for position, grant in enumerate(addresses)],
+        "resources": [
+            {"kind": claim.kind, "value": claim.amount, "names": claim.names}
+            for grant in task.grants
+            if isinstance(grant, ResourceGrant)
+            for claim in grant.resources
+        ],
         "ports": [{"protocol": p.protocol, "published": p.published, "target": p.target} for p in ports],
         "reservations": {
             "cpu_nano": spec.reservations.cpu_nano,

@@ -224,7 +224,7 @@ def create_waiting(service_id: str, tx: Transaction) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_decide_and_commit(benchmark: Any, directory: str, where: str) -> None:
-    """100,000 waiting tasks of ten services, decided and stored in groups."""
+    """`N_DECIDED` waiting tasks of ten services, decided and stored in groups."""
     host = without_disk() if where == "memory" else real.host()
     took: list[tuple[float, float]] = []
 

@@ -52,14 +52,15 @@ def kernel_s(world: World, n_tasks: int, rounds: int) -> float:
     """The compiled part alone: on a fresh Ask, undone each time outside the clock."""
     index, times = world.index, []
     for _ in range(rounds):
-        ask = index._ask(DEMAND)
+        ask = index._asking.ask(DEMAND)
         rows, pools = np.empty(n_tasks, dtype=np.int32), np.empty((n_tasks, 1), dtype=np.int32)
         begin = time.process_time()
         n_placed = packing.spread(index._table, ask, rows, pools)
         times.append(time.process_time() - begin)
-        column = index._services.column(DEMAND.service_id, index._table.capacity)
+        column = index._holds.services.column(DEMAND.service_id, index._table.capacity)
+        needs = index._kinds.needs(DEMAND)
         for row, pool in zip(rows[:n_placed].tolist(), pools[:n_placed, 0].tolist(), strict=True):
-            index._table.give_back(row, DEMAND.cpu_nano, DEMAND.memory_bytes)
+            index._table.give_back(row, needs)
             index._pools.available[pool] += 1
             column[row] -= 1
     return min(times)
@@ -111,7 +112,7 @@ def test_grouped_placement(benchmark: Any, n_nodes: int, fill: float) -> None:
 def test_node_change(benchmark: Any, n_nodes: int) -> None:
     """A node goes down and comes back: no label changed, so nothing is derived anew."""
     this = world(n_nodes, 0.8)
-    node = this.index._columns.nodes[0]
+    node = this.index._asking.columns.nodes[0]
     assert node is not None
     down = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, state=NodeState.DOWN))
 
@@ -119,9 +120,9 @@ def test_node_change(benchmark: Any, n_nodes: int) -> None:
         this.index.set_node(down)
         this.index.set_node(node)
 
-    epoch = this.index._columns.epoch
+    epoch = this.index._asking.columns.epoch
     benchmark(change)
-    assert this.index._columns.epoch == epoch
+    assert this.index._asking.columns.epoch == epoch
 
 
 @pytest.mark.parametrize("n_nodes", SIZES)
@@ -130,8 +131,8 @@ def test_new_kind_of_demand(benchmark: Any, n_nodes: int) -> None:
     this = world(n_nodes, 0.8)
 
     def derive() -> None:
-        this.index._columns.touch()
-        this.index._fit(DEMAND)
+        this.index._asking.columns.touch()
+        this.index._asking.fit(DEMAND)
 
     benchmark(derive)
     assert place_and_drop(this, 1) == this.peer_numpy(1)

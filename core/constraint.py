@@ -1,8 +1,12 @@
-"""Which nodes an expression such as `node.labels.rack==r1` means: SwarmKit's constraint language.
+"""Which nodes an expression such as `node.labels.rack==r1` means: SwarmKit's constraint language, and more on request.
 
-A constraint names one property of a node, compares it with one value, whole and without regard to case; there is no
+A constraint names one property of a node and compares it with a value, whole and without regard to case; there is no
 globbing. A property that a node does not have is the empty string, so `==` fails on it and `!=` passes. `node.ip` takes an
 address or a network. A key that is not known parses and matches no node, as in SwarmKit.
+
+Beyond SwarmKit, each with an operator of its own, so that nothing written for it changes its meaning:
+`node.labels.rack in (r1, r2)` and `not in` compare with several values, `node.labels.rack =~ r[0-9]+` and `!~` with a form
+(see `core.pattern`). A property that a node does not have is of no form.
 
 Source: SwarmKit `manager/constraint/constraint.go`.
 """
@@ -17,9 +21,14 @@ import msgspec
 
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node
+from beeyard.core.pattern import compile_pattern
 
 _KEY = re.compile(r"[a-z_][a-z0-9\-_.]+", re.IGNORECASE | re.ASCII)
 _VALUE = re.compile(r"[a-z0-9:\-_\s.*()?+\[\]\\^$|/]+", re.IGNORECASE | re.ASCII)
+_ITEM = re.compile(r"[a-z0-9:\-_\s.*?+\[\]\\^$|/]+", re.IGNORECASE | re.ASCII)  # a value between parentheses
+# In a label, where commas separate constraints: those inside of a list do not.
+_LISTED = re.compile(r"\s*[a-z_][a-z0-9\-_.]+\s+(not\s+)?in\s*\([^()]*\)\s*(,|$)", re.IGNORECASE | re.ASCII)
+_OPERATORS = "==, !=, in (…), not in (…), =~, !~"
 _NODE_LABEL = "node.labels."
 _ENGINE_LABEL = "engine.labels."
 
@@ -37,11 +46,16 @@ class Constraint(msgspec.Struct, frozen=True):
     """One comparison. `key` is canonical: prefixes in lower case, label names as they were written."""
 
     key: str
-    equal: bool  # True: `==`, False: `!=`
-    value: str
+    equal: bool  # False: a node matches that does not compare so
+    values: tuple[str, ...]  # it is enough to be equal to one
+    is_pattern: bool = False  # the only value is a form: see `core.pattern`
 
     def __str__(self) -> str:
-        return f"{self.key}{'==' if self.equal else '!='}{self.value}"
+        if self.is_pattern:
+            return f"{self.key}{'=~' if self.equal else '!~'}{self.values[0]}"
+        if len(self.values) == 1:
+            return f"{self.key}{'==' if self.equal else '!='}{self.values[0]}"
+        return f"{self.key}{'' if self.equal else ' not'} in ({', '.join(self.values)})"
 
     @property
     def is_known(self) -> bool:
@@ -52,30 +66,57 @@ class Constraint(msgspec.Struct, frozen=True):
         """Whether a node whose property (`node_property`) is `actual` matches."""
         if not self.is_known:
             return False
+        if self.is_pattern:
+            text = str(_host_address(actual) or "") if self.key == "node.ip" else actual
+            return (text != "" and compile_pattern(self.values[0]).matches(text)) is self.equal
         if self.key == "node.ip":
-            return _ip_accepts(self.value, actual, self.equal)
-        return (self.value.casefold() == actual.casefold()) is self.equal
+            return _ip_accepts(self.values, actual, self.equal)
+        folded = actual.casefold()
+        return any(value.casefold() == folded for value in self.values) is self.equal
 
 
 def parse(expression: str) -> Constraint:
     """Read one constraint.
 
     Raises:
-        InvalidSpec: not of the form `key==value` or `key!=value`; says which part is wrong.
+        InvalidSpec: not of a form such as `key==value` or `key in (value, …)`; says which part is wrong.
     """
-    for operator in ("==", "!="):
+    for operator in ("==", "!=", "=~", "!~"):
         key, found, value = expression.partition(operator)
-        if not found:
-            continue
-        key, value = key.strip(), value.strip()
-        if not _KEY.fullmatch(key):
-            raise InvalidSpec(
-                "constraint", f"{expression!r}: key {key!r} is not like node.labels.NAME or node.hostname"
-            )
-        if not _VALUE.fullmatch(value):
-            raise InvalidSpec("constraint", f"{expression!r}: value {value!r} is empty or has a character not allowed")
-        return Constraint(_canonical(key), operator == "==", value)
-    raise InvalidSpec("constraint", f"{expression!r}: expected one operator from ==, !=")
+        if found:
+            checked = _checked_value(expression, value, _VALUE)
+            is_pattern = operator.endswith("~")
+            if is_pattern:
+                _check_pattern(expression, checked)
+            return Constraint(_checked_key(expression, key), operator.startswith("="), (checked,), is_pattern)
+    head, parenthesis, tail = expression.rstrip().partition("(")
+    words = head.split()
+    if parenthesis and tail.endswith(")") and words and words[-1].lower() == "in":
+        is_negated = len(words) > 1 and words[-2].lower() == "not"
+        values = tuple(_checked_value(expression, item, _ITEM) for item in tail[:-1].split(","))
+        return Constraint(_checked_key(expression, " ".join(words[: -1 - is_negated])), not is_negated, values)
+    raise InvalidSpec("constraint", f"{expression!r}: expected one operator from {_OPERATORS}")
+
+
+def _checked_key(expression: str, key: str) -> str:
+    key = key.strip()
+    if not _KEY.fullmatch(key):
+        raise InvalidSpec("constraint", f"{expression!r}: key {key!r} is not like node.labels.NAME or node.hostname")
+    return _canonical(key)
+
+
+def _checked_value(expression: str, value: str, allowed: re.Pattern[str]) -> str:
+    value = value.strip()
+    if not allowed.fullmatch(value):
+        raise InvalidSpec("constraint", f"{expression!r}: value {value!r} is empty or has a character not allowed")
+    return value
+
+
+def _check_pattern(expression: str, text: str) -> None:
+    try:
+        compile_pattern(text)
+    except InvalidSpec as error:
+        raise InvalidSpec("constraint", f"{expression!r}: {error.reason}") from error
 
 
 def parse_all(expressions: Iterable[str]) -> tuple[Constraint, ...]:
@@ -84,8 +125,14 @@ def parse_all(expressions: Iterable[str]) -> tuple[Constraint, ...]:
 
 
 def split(label: str) -> tuple[str, ...]:
-    """The expressions in a label's value, where commas separate them (a constraint itself cannot contain one)."""
-    return tuple(part.strip() for part in label.split(",") if part.strip())
+    """The expressions in a label's value, where commas separate them. Only a list, in its parentheses, contains any."""
+    parts, begin = [], 0
+    while begin < len(label):
+        listed = _LISTED.match(label, begin)
+        end = listed.end() if listed else label.find(",", begin) + 1 or len(label)
+        parts.append(label[begin:end].strip().removesuffix(",").strip())
+        begin = end
+    return tuple(part for part in parts if part)
 
 
 def node_property(key: str, node: Node) -> str:
@@ -113,13 +160,13 @@ def _canonical(key: str) -> str:
     return "?" + lower if lower in (_NODE_LABEL, _ENGINE_LABEL) else lower
 
 
-def _ip_accepts(wanted: str, actual: str, equal: bool) -> bool:
+def _ip_accepts(wanted: Sequence[str], actual: str, equal: bool) -> bool:
     try:
-        network = ipaddress.ip_network(wanted, strict=False)
+        networks = [ipaddress.ip_network(text, strict=False) for text in wanted]
     except ValueError:
         return False  # malformed: no node matches, whichever the operator
     address = _host_address(actual)
-    return (address is not None and address in network) is equal
+    return (address is not None and any(address in network for network in networks)) is equal
 
 
 def _host_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from beeyard.core.model import HOST_NETWORK_ID, HostPort, Node, Platform, Task
+from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, Task
+from beeyard.core.mounts import VolumeMount
+from beeyard.core.preference import Preference
+from beeyard.core.resources import AMOUNT_MAX
+from beeyard.core.volume import VolumeUse
 
 if TYPE_CHECKING:
     from beeyard.core.filters import Ask
 
 ReasonCount = tuple[str, str, int]  # (Reason, detail, number of nodes)
 
-# More CPU (1e-9 cores) or memory (bytes) than any node has: 9 million cores, 8 PiB; x86-64 and arm64 address 4 PiB. The
-# kernel counts in int64, which a thousand such amounts on one node still fit into.
-AMOUNT_MAX = 1 << 53
 COUNT_MAX = (1 << 31) - 1  # what an int32 column counts to
 
 
@@ -38,6 +39,14 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     # with a pool whose subnets have them; nobody else can get them, so the pool needs no free address.
     pins: tuple[str, ...] = ()
     forwards_ports: bool = False  # ports of the node have to lead to the task
+    generic: tuple[tuple[str, int], ...] = ()  # how many of each kind, in order of the kinds
+    log_driver: str = ""
+    volume_drivers: tuple[str, ...] = ()
+    volumes: tuple[VolumeMount, ...] = ()
+    preferences: tuple[Preference, ...] = ()
+    strategy: str = ""  # "": the cluster's
+    spec_version: int = 0  # what failed before failed with this version; 0: nothing is known
+    node_id: str = ""  # the only node it may go to; "": any
 
     @classmethod
     def of(cls, task: Task) -> Demand:
@@ -55,7 +64,21 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
             max_replicas_per_node=spec.max_replicas_per_node,
             pins=task.pins,
             forwards_ports=bool(spec.ports) and HOST_NETWORK_ID not in spec.network_ids,
+            generic=spec.reservations.generic_amounts,
+            log_driver=spec.log_driver.name,
+            volume_drivers=spec.volume_drivers,
+            volumes=spec.volumes,
+            preferences=spec.preferences,
+            strategy=task.strategy,
+            spec_version=task.spec_version,
+            node_id=task.bound_node_id,
         )
+
+    @property
+    def plugins(self) -> tuple[tuple[str, str], ...]:
+        """What its node must have beside its networks' drivers: kind, "log" or "volume", and name."""
+        log = (("log", self.log_driver),) if self.log_driver else ()
+        return (*(("volume", driver) for driver in self.volume_drivers), *log)
 
     @property
     def amounts(self) -> tuple[int, int]:
@@ -71,8 +94,11 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         return min(self.max_replicas_per_node, COUNT_MAX)
 
     def of_any_service(self) -> Demand:
-        """The same for whoever only asks where it fits: the service matters to the limit of replicas per node alone."""
-        return self if self.max_replicas_per_node else msgspec.structs.replace(self, service_id="")
+        """The same for whoever only asks where it fits: what decides between nodes that fit does not matter to that, and
+        the service matters to the limit of replicas per node alone.
+        """
+        service_id = self.service_id if self.max_replicas_per_node else ""
+        return msgspec.structs.replace(self, service_id=service_id, spec_version=0, strategy="", preferences=())
 
 
 class PoolColumn(msgspec.Struct, frozen=True):
@@ -87,18 +113,12 @@ class PoolColumn(msgspec.Struct, frozen=True):
     subnets: tuple[str, ...] = ()
 
 
-def room_of(node: Node) -> tuple[int, int]:
-    """What a node has, as the kernel counts it: less than `AMOUNT_MAX`, so that who asks for that much fits nowhere."""
-    resources = node.description.resources
-    most = AMOUNT_MAX - 1
-    return max(0, min(resources.cpu_nano, most)), max(0, min(resources.memory_bytes, most))
-
-
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where a task goes. `pool_ids`: one for each network of the demand that has pools, in the demand's order."""
 
     node_id: str
     pool_ids: tuple[str, ...] = ()
+    volumes: tuple[VolumeUse, ...] = ()  # one for each mount of the demand
 
 
 class Findings:
@@ -125,4 +145,4 @@ class Decision(msgspec.Struct, frozen=True):
     explanation: str  # "no suitable node (…)", "" when none is left
 
 
-__all__ = ["AMOUNT_MAX", "Decision", "Demand", "Findings", "Placed", "PoolColumn", "ReasonCount", "room_of"]
+__all__ = ["AMOUNT_MAX", "Decision", "Demand", "Findings", "Placed", "PoolColumn", "ReasonCount"]

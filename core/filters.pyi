@@ -1,7 +1,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from beeyard.core.node_table import NodeTable
+from beeyard.core.branches import Branches
+from beeyard.core.node_table import Needs, NodeTable
 
 POOL_NETWORKS_MAX: int
 VERDICT_NOT_READY: int
@@ -18,9 +19,8 @@ class Ask:
     n_networks: int
     def __init__(
         self,
-        size: int,
-        cpu_nano: int,
-        memory_bytes: int,
+        table: NodeTable,
+        needs: Needs,
         max_replicas: int,
         one_per_node: bool,
         static_code: NDArray[np.uint8],
@@ -35,6 +35,14 @@ class Ask:
         link_kind: NDArray[np.int32] | None = None,
         use_kind: NDArray[np.int32] | None = None,
         use_count: NDArray[np.int32] | None = None,
+        *,
+        passing: NDArray[np.uint64] | None = None,
+        penalty: NDArray[np.int32] | None = None,
+        n_occupied: int = 0,
+        alone: bool = False,
+        only: int = -1,
+        any_refused: bool = True,
+        branches: Branches | None = None,
     ) -> None: ...
 
 def check_row(table: NodeTable, ask: Ask, row: int) -> int: ...

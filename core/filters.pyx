@@ -9,14 +9,16 @@ Two forms of the same rule: `Ask.check` for one row says the reason; `block_keys
 fit, free of branches so that the compiler vectorises it. The unit tests compare both with plain Python.
 """
 
+from beeyard.core.node_table cimport KINDS_MAX
+
+
 cdef class Ask:
     """A demand, ready for the loops. The arrays are borrowed: the index owns and updates them."""
 
     def __init__(
         self,
-        Py_ssize_t size,
-        int64_t cpu_nano,
-        int64_t memory_bytes,
+        NodeTable table not None,
+        Needs needs not None,
         int32_t max_replicas,
         bint one_per_node,
         const uint8_t[::1] static_code,
@@ -31,10 +33,19 @@ cdef class Ask:
         const int32_t[:, ::1] link_kind=None,
         int32_t[:, ::1] use_kind=None,
         int32_t[:, ::1] use_count=None,
+        *,
+        const uint64_t[::1] passing=None,
+        const int32_t[::1] penalty=None,
+        Py_ssize_t n_occupied=0,
+        bint alone=False,
+        Py_ssize_t only=-1,
+        bint any_refused=True,
+        Branches branches=None,
     ):
         """
         Args:
-            size: rows of the table; every array by row is at least as long.
+            table: every array by row is at least as long as it has rows.
+            needs: what each task reserves.
             max_replicas: 0 for no limit.
             pools: values below the length of `pool_free`, or -1.
             network_begin: one more element than networks with pools, rising from 0 to the width of `pools`.
@@ -42,11 +53,20 @@ cdef class Ask:
             link_parent, link_kind: (networks, pool rows, up to the last in `pools`). Parents are rows of the next two,
                 or -1. All four are left out when no parent is contested.
             use_kind, use_count: (contested parents, rows).
+            passing: what `NodeIndex.pack` gives for `static_code`, of the table's index as it is.
+            penalty: by row: failures of this service there, where they count; a node without any comes first.
+            n_occupied: rows with tasks of the service, more or less.
+            only: the one row that the tasks may go to, also one that is not there; -1 for any.
+            any_refused: False when `refused` is known to be 0 everywhere.
+            branches: what the tasks are spread over first, made for this table.
+            alone: every task is of a service of its own; `service_tasks` is 0 everywhere and stays so.
 
         Raises:
-            ValueError: an array is too short, or a network has no column. (The loops trust it.)
+            ValueError: an array is too short, or a network or a kind has no column. (The loops trust it.)
         """
-        cdef Py_ssize_t n_networks = network_begin.shape[0] - 1
+        cdef Py_ssize_t n_networks = network_begin.shape[0] - 1, size = table.size
+        if needs.n and needs.kind[needs.n - 1] >= table.n_kinds:
+            raise ValueError(f"kind {needs.kind[needs.n - 1]} of {table.n_kinds}")
         shortest = min(static_code.shape[0], ports_taken.shape[0], refused.shape[0], service_tasks.shape[0])
         if shortest < size or (n_networks and pools.shape[0] < size):
             raise ValueError(f"columns of {shortest} rows for a table of {size}")
@@ -61,8 +81,7 @@ cdef class Ask:
             raise ValueError("links do not match networks, pools and rows")
         if network_begin[0] != 0 or network_begin[n_networks] > pools.shape[1]:
             raise ValueError("networks do not lie within the pool columns")
-        self.cpu_nano = cpu_nano
-        self.memory_bytes = memory_bytes
+        self.needs = needs
         self.max_replicas = max_replicas if max_replicas > 0 else 0x7FFFFFFF
         self.one_per_node = one_per_node
         self.static_code = static_code
@@ -78,17 +97,31 @@ cdef class Ask:
         self.use_kind = use_kind
         self.use_count = use_count
         self._scratch = scratch
+        if penalty is not None and penalty.shape[0] < size:
+            raise ValueError(f"penalties of {penalty.shape[0]} rows for a table of {size}")
+        if passing is not None and passing.shape[0] * 64 < size:
+            raise ValueError(f"bits of {passing.shape[0] * 64} rows for a table of {size}")
+        self.passing = passing
+        self.penalty = penalty
+        self.n_occupied = n_occupied
+        self.alone = alone
+        self.only = only
+        self.any_refused = any_refused
+        self.branches = branches
+        self.alive = None
+        self.n_failed = 0
+        self.varied = False
 
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil:
         """The first reason why the row does not fit, a Verdict; FITS when there is none."""
         cdef Py_ssize_t network
+        cdef int index
         if table.state[row] != 2:
             return NOT_READY if table.state[row] == 1 else ABSENT
         # What is not asked for is not compared: an overcommitted node takes a task that reserves nothing.
-        if self.cpu_nano > 0 and table.cpu_free[row] < self.cpu_nano:
-            return RESOURCES
-        if self.memory_bytes > 0 and table.memory_free[row] < self.memory_bytes:
-            return RESOURCES
+        for index in range(self.needs.n):
+            if table.free[self.needs.kind[index], row] < self.needs.amount[index]:
+                return RESOURCES
         if self.static_code[row]:
             return STATIC + self.static_code[row]
         if self.ports_taken[row]:
@@ -101,7 +134,20 @@ cdef class Ask:
                 return POOL + <int>network
             if network > self.n_networks:
                 return LINK + <int>(network - self.n_networks - 1)
-        return REFUSED if self.refused[row] else FITS
+        return REFUSED if self.refused[row] or self.only >= 0 and self.only != row else FITS
+
+    cdef bint take(self, NodeTable table, Py_ssize_t row, int32_t[:, ::1] pools, Py_ssize_t task) except -1 nogil:
+        """Place a task on a row if it fits: hold its room, count it for its service, plan its addresses in `pools`."""
+        if self.check(table, row):
+            return False
+        if self.n_networks and self.take_pools(row, pools[task]) != self.n_networks:
+            return False
+        table.take(row, self.needs)
+        if not self.alone:
+            self.service_tasks[row] += 1
+        if self.one_per_node:
+            self.ports_taken[row] = 1
+        return True
 
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil:
         """Plan one address for each network of the demand, from the first of the row's pools that has one.
@@ -169,6 +215,22 @@ cdef class Ask:
         return 0
 
 
+cdef class Outcome:
+    """Where the tasks of a group go."""
+
+    def __init__(self, int32_t[::1] rows, int32_t[:, ::1] pools, Py_ssize_t n_networks):
+        """
+        Raises:
+            ValueError: shapes disagree.
+        """
+        if pools.shape[0] != rows.shape[0] or pools.shape[1] < n_networks:
+            raise ValueError(f"pools must be {rows.shape[0]} x {n_networks}")
+        self.rows = rows
+        self.pools = pools
+        self.placed = 0
+        self.end = rows.shape[0]
+
+
 POOL_NETWORKS_MAX = LINK - POOL
 
 
@@ -184,25 +246,26 @@ cdef extern from *:
     #endif
 
     BEE_CLONES static int64_t bee_block_keys(
-        const int64_t *cpu_free, const int64_t *memory_free, const int32_t *tasks, const int32_t *service_tasks,
-        const uint8_t *state, const uint8_t *static_code, const uint8_t *ports_taken, const uint8_t *refused,
-        int64_t cpu_nano, int64_t memory_bytes, int32_t max_replicas, int n, int64_t *keys)
+        const int64_t *const *free, const int64_t *least, int n_kinds, const int32_t *tasks,
+        const int32_t *service_tasks, const uint8_t *state, const uint8_t *static_code, const uint8_t *ports_taken,
+        const uint8_t *refused, int32_t max_replicas, int n, int64_t *keys)
     {
-        /* The least room a row must have: a filter that is off lets negative room pass. */
-        const int64_t cpu_least = cpu_nano > 0 ? cpu_nano : INT64_MIN;
-        const int64_t memory_least = memory_bytes > 0 ? memory_bytes : INT64_MIN;
         int64_t smallest = INT64_MAX;
         uint8_t ruled_out[256];
         for (int i = 0; i < n; i++)
             ruled_out[i] = (uint8_t)((state[i] ^ 2) | static_code[i] | ports_taken[i] | refused[i]);
         for (int i = 0; i < n; i++) {
             int64_t key = ((int64_t)service_tasks[i] << 32) | (int64_t)tasks[i];
-            int64_t out = -(int64_t)(cpu_free[i] < cpu_least) | -(int64_t)(memory_free[i] < memory_least)
-                | -(int64_t)(service_tasks[i] >= max_replicas) | -(int64_t)(ruled_out[i] != 0);
-            key |= out & INT64_MAX;
-            keys[i] = key;
-            smallest = key < smallest ? key : smallest;
+            int64_t out = -(int64_t)(service_tasks[i] >= max_replicas) | -(int64_t)(ruled_out[i] != 0);
+            keys[i] = key | (out & INT64_MAX);
         }
+        for (int kind = 0; kind < n_kinds; kind++) {
+            const int64_t *column = free[kind], amount = least[kind];
+            for (int i = 0; i < n; i++)
+                keys[i] |= -(int64_t)(column[i] < amount) & INT64_MAX;
+        }
+        for (int i = 0; i < n; i++)
+            smallest = keys[i] < smallest ? keys[i] : smallest;
         return smallest;
     }
 
@@ -217,9 +280,9 @@ cdef extern from *:
     }
     """
     int64_t bee_block_keys(
-        const int64_t* cpu_free, const int64_t* memory_free, const int32_t* tasks, const int32_t* service_tasks,
+        const int64_t** free, const int64_t* least, int n_kinds, const int32_t* tasks, const int32_t* service_tasks,
         const uint8_t* state, const uint8_t* static_code, const uint8_t* ports_taken, const uint8_t* refused,
-        int64_t cpu_nano, int64_t memory_bytes, int32_t max_replicas, int n, int64_t* keys,
+        int32_t max_replicas, int n, int64_t* keys,
     ) noexcept nogil
     int bee_rows_up_to(const int64_t* keys, int n, int64_t most, int32_t* rows) noexcept nogil
 
@@ -233,12 +296,16 @@ cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64
     # Safety: the C loop reads rows begin to begin + n - 1, n <= BLOCK_ROWS. The columns of the table and of the Ask
     # (see Ask.__init__) are at least table.size long; the debug build checks it here by their last row.
     cdef Py_ssize_t last = begin + n - 1
-    cdef int64_t probe = table.cpu_free[last] | table.memory_free[last] | ask.static_code[last] | keys[n - 1]
-    probe |= ask.service_tasks[last] | ask.ports_taken[last] | ask.refused[last] | table.tasks[last]
+    cdef int64_t probe = table.tasks[last] | ask.static_code[last] | keys[n - 1]
+    cdef const int64_t* free[KINDS_MAX]
+    cdef int index
+    probe |= ask.service_tasks[last] | ask.ports_taken[last] | ask.refused[last]
+    for index in range(ask.needs.n):
+        probe |= table.free[ask.needs.kind[index], last]
+        free[index] = &table.free[ask.needs.kind[index], begin]
     return bee_block_keys(
-        &table.cpu_free[begin], &table.memory_free[begin], &table.tasks[begin], &ask.service_tasks[begin],
-        &table.state[begin], &ask.static_code[begin], &ask.ports_taken[begin], &ask.refused[begin],
-        ask.cpu_nano, ask.memory_bytes, ask.max_replicas, n, &keys[0],
+        free, ask.needs.amount, ask.needs.n, &table.tasks[begin], &ask.service_tasks[begin], &table.state[begin],
+        &ask.static_code[begin], &ask.ports_taken[begin], &ask.refused[begin], ask.max_replicas, n, &keys[0],
     )
 
 

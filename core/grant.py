@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from beeyard.core.resources import GenericResource
+from beeyard.core.volume import VolumeUse
+
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind"):
     """Something a hook reserved for one task: base of the tagged kinds below. Held until the task is terminal."""
@@ -57,7 +60,19 @@ class PortGrant(Grant, frozen=True, kw_only=True, gc=False, tag="port"):
     ports: tuple[MappedPort, ...] = ()
 
 
-AnyGrant = AddressGrant | NoteGrant | PortGrant
+class ResourceGrant(Grant, frozen=True, kw_only=True, gc=False, tag="resource"):
+    """Generic resources of the node that are the task's alone: a claim."""
+
+    resources: tuple[GenericResource, ...] = ()  # at most one for each kind, in order of the kinds
 
 
-__all__ = ["AddressGrant", "AnyGrant", "Grant", "MappedPort", "NoteGrant", "PortGrant"]
+class VolumeGrant(Grant, frozen=True, kw_only=True, gc=False, tag="volume"):
+    """Cluster volumes that the task has, one for each of its mounts that asks for one, in their order."""
+
+    uses: tuple[VolumeUse, ...] = ()
+
+
+AnyGrant = AddressGrant | NoteGrant | PortGrant | ResourceGrant | VolumeGrant
+
+
+__all__ = ["AddressGrant", "AnyGrant", "Grant", "MappedPort", "NoteGrant", "PortGrant", "ResourceGrant", "VolumeGrant"]

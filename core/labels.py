@@ -24,7 +24,10 @@ FENCE = "fence"
 LABEL_ADDRESSES = "beeyard.addresses"
 LABEL_MAC = "beeyard.mac"
 PER_SLOT = "per-slot"
-SERVICE_LABELS = (LABEL_ON_ISOLATION, LABEL_ADDRESSES, LABEL_MAC)
+# By which rule its tasks are placed. A change counts for tasks that are made from then on.
+LABEL_STRATEGY = "beeyard.strategy"
+STRATEGIES = ("spread", "pack", "shape", "fgd")
+SERVICE_LABELS = (LABEL_ON_ISOLATION, LABEL_ADDRESSES, LABEL_MAC, LABEL_STRATEGY)
 
 
 def is_fenced(service_labels: Mapping[str, str]) -> bool:
@@ -48,6 +51,10 @@ def check_service_labels(labels: Mapping[str, str]) -> None:
         reason = f"{value!r:.80} is not {PER_SLOT}: leave it out for MAC addresses that follow from the addresses"
         raise InvalidSpec(f"label {LABEL_MAC}", reason)
 
+    if (value := labels.get(LABEL_STRATEGY, "")) not in ("", *STRATEGIES):
+        reason = f"{value!r:.80} is none of {', '.join(STRATEGIES)}: leave it out for the cluster's own"
+        raise InvalidSpec(f"label {LABEL_STRATEGY}", reason)
+
 
 def check_network_labels(labels: Mapping[str, str]) -> None:
     """Refuse labels of a network that nothing would follow.
@@ -69,7 +76,9 @@ __all__ = [
     "LABEL_NODES",
     "LABEL_ON_ISOLATION",
     "LABEL_SEGMENT",
+    "LABEL_STRATEGY",
     "PER_SLOT",
+    "STRATEGIES",
     "check_network_labels",
     "check_service_labels",
     "is_fenced",

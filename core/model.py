@@ -15,31 +15,19 @@ import enum
 
 import msgspec
 
-from beeyard.core.grant import AnyGrant
+from beeyard.core.grant import AnyGrant, ResourceGrant, VolumeGrant
 from beeyard.core.ipam import AddressLease, PoolLease
+from beeyard.core.mounts import LOCAL_DRIVER, LogDriver, Mount, VolumeMount
+from beeyard.core.preference import Preference
+from beeyard.core.resources import GenericResource
+from beeyard.core.resources import Limits as Limits
+from beeyard.core.resources import Resources as Resources
 from beeyard.core.states import Availability, NodeState, Role, TaskState
-
-# The kernel's resource columns, in this order.
-RESOURCES = ("cpu_nano", "memory_bytes")
+from beeyard.core.volume import Volume, VolumeUse
 
 HOST_NETWORK_NAME = "host"
 # The predefined swarm-scope network that gives a task its host's own network; an id as Docker's are, but recognisable.
 HOST_NETWORK_ID = "host" + "0" * 21
-
-
-class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a task reserves or a node has."""
-
-    cpu_nano: int = 0
-    memory_bytes: int = 0
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Ceilings that the executor enforces; 0 means none."""
-
-    cpu_nano: int = 0
-    memory_bytes: int = 0
-    pids: int = 0
 
 
 class RestartCondition(enum.StrEnum):
@@ -131,11 +119,29 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     restart: RestartPolicy = RestartPolicy()
     constraints: tuple[str, ...] = ()  # "node.labels.rack==r1"
     platforms: tuple[Platform, ...] = ()
+    preferences: tuple[Preference, ...] = ()  # spread over the first, within its branches over the second, …
     max_replicas_per_node: int = 0  # 0: no limit
     network_ids: tuple[str, ...] = ()
     host_ports: tuple[HostPort, ...] = ()  # what a node must have free: always `fixed_ports(ports)`
     ports: tuple[PublishedPort, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    log_driver: LogDriver = LogDriver()
     force_update: int = 0
+
+    @property
+    def volume_drivers(self) -> tuple[str, ...]:
+        """The drivers of its volumes that not every node has, in order."""
+        drivers = {mount.driver for mount in self.mounts if mount.type == "volume"} - {"", LOCAL_DRIVER}
+        return tuple(sorted(drivers))
+
+    @property
+    def volumes(self) -> tuple[VolumeMount, ...]:
+        """The cluster volumes that it asks for."""
+        return tuple(
+            VolumeMount(source=mount.source, target=mount.target, read_only=mount.read_only)
+            for mount in self.mounts
+            if mount.type == "cluster"
+        )
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -222,6 +228,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     # each family; and whether its links' MAC addresses follow from its slot, by the label beeyard.mac=per-slot.
     pins: tuple[str, ...] = ()
     mac_per_slot: bool = False
+    # Orchestrator, at creation: by which rule it is placed, by its service's label beeyard.strategy; "": the cluster's.
+    strategy: str = ""
+    # Orchestrator, at creation: the only node it may go to, for a service with one task on each node; "": any.
+    bound_node_id: str = ""
     desired_state: TaskState = TaskState.RUNNING  # orchestrator
     status: TaskStatus = TaskStatus()
     node_id: str = ""  # scheduler's commit
@@ -231,6 +241,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
     def has_slot_addresses(self) -> bool:
         """Whether an address or a MAC address belongs to the task's slot, so that it may have to wait for its predecessor."""
         return bool(self.pins) or self.mac_per_slot
+
+    @property
+    def claimed(self) -> tuple[GenericResource, ...]:
+        """Which of its node's generic resources it was given, in order of their kinds."""
+        return tuple(item for grant in self.grants if isinstance(grant, ResourceGrant) for item in grant.resources)
+
+    @property
+    def volumes(self) -> tuple[VolumeUse, ...]:
+        """The cluster volumes that it was given, in the order of its mounts."""
+        return tuple(use for grant in self.grants if isinstance(grant, VolumeGrant) for use in grant.uses)
 
     @property
     def holds_room(self) -> bool:
@@ -257,11 +277,14 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hostname: str = ""
     platform: Platform = Platform()
     resources: Resources = Resources()
+    reserved: Resources = Resources()  # of these, what its operator keeps for the host itself: no task gets it
     engine_version: str = ""
     engine_labels: dict[str, str] = {}
     images: tuple[str, ...] = ()  # images that its executors run; ("host",) for `process`
     link_kinds: tuple[str, ...] = ()  # probed: what this kernel can create, e.g. ("macvlan",)
     links: tuple[Link, ...] = ()
+    log_drivers: tuple[str, ...] = ()  # where its executors can send output; none: it was not said, so any may do
+    volume_drivers: tuple[str, ...] = ()
     # Ports on which something on the host listens that no task published: not to be given away.
     listening: tuple[HostPort, ...] = ()
     hooks: tuple[str, ...] = ()  # names of the node hooks that each of its tasks goes through
@@ -372,4 +395,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="cluster"
     clients: tuple[ClientCertificate, ...] = ()  # whoever is not here is refused
 
 
-StoredObject = Cluster | Node | Network | Service | Task | PoolLease | AddressLease
+StoredObject = Cluster | Node | Network | Service | Task | Volume | PoolLease | AddressLease

@@ -20,6 +20,7 @@ from beeyard.core import constraint
 from beeyard.core.demand import PoolColumn
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.model import Node, Platform
+from beeyard.core.mounts import NO_LOG
 from beeyard.core.network_options import KIND_ALONE, vlan_of
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
@@ -44,7 +45,7 @@ class _Column:
     def __init__(self, read: Read, nodes: Sequence[Node | None]) -> None:
         self._read = read
         self._number: dict[Hashable, int] = {}
-        self._values: list[Any] = []
+        self.values: list[Any] = []
         self._answers: dict[Hashable, Codes] = {}
         self.ids = np.zeros(max(len(nodes), 64), dtype=np.int32)
         for row, node in enumerate(nodes):
@@ -57,8 +58,8 @@ class _Column:
         number = self._number.get(value)
         is_new = number is None
         if number is None:
-            number = self._number[value] = len(self._values)
-            self._values.append(value)
+            number = self._number[value] = len(self.values)
+            self.values.append(value)
         if row >= len(self.ids):
             self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)])
         changed = is_new or bool(self.ids[row] != number)
@@ -69,8 +70,8 @@ class _Column:
         """`answer(value)` for each of the first `size` rows; values already asked this question are not asked again."""
         known = self._answers.get(question)
         n_known = 0 if known is None else len(known)
-        if known is None or n_known < len(self._values):
-            more = np.fromiter((answer(v) for v in self._values[n_known:]), dtype=np.uint8)
+        if known is None or n_known < len(self.values):
+            more = np.fromiter((answer(v) for v in self.values[n_known:]), dtype=np.uint8)
             known = more if known is None else np.concatenate([known, more])
             if len(self._answers) >= SHAPES_MAX:
                 self._answers.pop(next(iter(self._answers)))
@@ -126,6 +127,9 @@ class Fit(msgspec.Struct):
         dict[int, LinkUse]
     ]  # for each network with pools: the link of a task that gets its address in a pool's row
     contested: tuple[NDArray[np.int32], NDArray[np.int32]] | None  # the same as the kernel reads it, where it has to
+    # Rows with code 0 in the index of the table's rows, as it was in this generation; None: all rows.
+    passing: NDArray[np.uint64] | None = None
+    generation: int = 0
 
 
 class NodeColumns:
@@ -135,26 +139,33 @@ class NodeColumns:
         self.epoch = 0
         self._links = links
         self.nodes: list[Node | None] = []
+        self.ids: list[str] = []  # of the nodes; "" where none is
         self._columns: dict[str, _Column] = {}
         self._fits: dict[Hashable, Fit] = {}
 
     def set(self, row: int, node: Node) -> None:
         """Store a node. Nothing is derived anew when no property that was ever asked for has changed."""
         if row >= len(self.nodes):
+            self.ids.extend([""] * (row + 1 - len(self.nodes)))
             self.nodes.extend([None] * (row + 1 - len(self.nodes)))
             self.epoch += 1
-        self.nodes[row] = node
+        self.nodes[row], self.ids[row] = node, node.id
         # Every column must take the node, so this is no any() over a generator, which would stop at the first change.
         changed = [column.set(row, node) for column in self._columns.values()]
         self.epoch += any(changed)
 
     def remove(self, row: int) -> None:
         """Forget the row's node; its codes do not matter until the row is used again."""
-        self.nodes[row] = None
+        self.nodes[row], self.ids[row] = None, ""
 
     def touch(self) -> None:
         """A network changed: derive everything anew."""
         self.epoch += 1
+
+    def rows_where(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> NDArray[np.bool_]:
+        """By row: whether a property of the nodes, such as "node.labels.rack", passes; the question stands for the answer."""
+        rows: NDArray[np.bool_] = self._ask(name, question, answer) != 0
+        return rows
 
     def fit(
         self,
@@ -165,12 +176,14 @@ class NodeColumns:
         *,
         pins: tuple[str, ...] = (),
         forwards_ports: bool = False,
+        plugins: tuple[tuple[str, str], ...] = (),
     ) -> Fit:
-        """The fit for a kind of demand. Networks are given by id with what is known of them."""
-        key = (image, constraints, platforms, tuple(network_id for network_id, _ in networks), pins, forwards_ports)
+        """The fit for a kind of demand. Networks are given by id with what is known of them, plugins by kind and name."""
+        network_ids = tuple(network_id for network_id, _ in networks)
+        key = (image, constraints, platforms, network_ids, pins, forwards_ports, plugins)
         fit = self._fits.pop(key, None)
         if fit is None or fit.epoch != self.epoch:
-            fit = self._derive(image, constraints, platforms, networks, pins, forwards_ports)
+            fit = self._derive(image, constraints, platforms, networks, pins, forwards_ports, plugins)
             while len(self._fits) >= SHAPES_MAX:
                 self._fits.pop(next(iter(self._fits)))
         self._fits[key] = fit  # last in the dict: used most recently
@@ -184,6 +197,7 @@ class NodeColumns:
         networks: tuple[tuple[str, NetworkShape | None], ...],
         pins: tuple[str, ...],
         forwards_ports: bool,
+        plugins: tuple[tuple[str, str], ...],
     ) -> Fit:
         build = _Build(len(self.nodes))
         if image:
@@ -192,6 +206,9 @@ class NodeColumns:
             )
         if forwards_ports:
             build.rule_out(self._ask("forwards_ports", "forwards_ports", int) == 0, Reason.NO_FORWARDING)
+        for kind, name in plugins:
+            has_plugin = self._ask(f"{kind} plugins", ("plugin", name), partial(_HAS_PLUGIN[kind], name))
+            build.rule_out(has_plugin == 0, Reason.PLUGIN, f"{kind} driver {name}")
         for network_id, network in networks:
             self._add_network(build, network_id, network, pins)
         for expression in constraints:
@@ -230,7 +247,7 @@ class NodeColumns:
         if network.driver == "host":
             return
         has_driver = self._ask("links", ("driver", network.driver), lambda links: network.driver in links[0])
-        build.rule_out(has_driver == 0, Reason.DRIVER, network.driver)
+        build.rule_out(has_driver == 0, Reason.PLUGIN, f"network driver {network.driver}")
         pools = [pool for pool in network.pools if not pins or pool.has(pins)]
         part = np.full((size, 1), -1, dtype=np.int32)
         used = np.zeros(size, dtype=np.int32)
@@ -245,7 +262,7 @@ class NodeColumns:
             without, state = self._serves(pool) & (used == 0), states[pool.kind, pool.parent]
             where = f"{pool.parent} for network {network.name}"
             build.rule_out(without & (state == MISSING), Reason.PARENT_MISSING, where)
-            build.rule_out(without & (state == NO_VLAN), Reason.DRIVER, "vlan")
+            build.rule_out(without & (state == NO_VLAN), Reason.PLUGIN, "network driver vlan")
             for taken, by in ((BY_MACVLAN, "macvlan"), (BY_IPVLAN, "ipvlan")):
                 build.rule_out(without & (state == taken), Reason.PARENT_TAKEN, f"{where} is used by {by}")
         if pins:
@@ -271,11 +288,19 @@ class NodeColumns:
             matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
         return matching
 
+    def values(self, name: str) -> tuple[NDArray[np.int32], list[Any]]:
+        """A property by row, as numbers in a list of its values."""
+        column = self._column(name)
+        return column.ids[: len(self.nodes)], column.values
+
     def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> Codes:
+        return self._column(name).answers(question, answer, len(self.nodes))
+
+    def _column(self, name: str) -> _Column:
         if name not in self._columns:
             read = _READ.get(name) or (lambda node: constraint.node_property(name, node))
             self._columns[name] = _Column(read, self.nodes)
-        return self._columns[name].answers(question, answer, len(self.nodes))
+        return self._columns[name]
 
 
 class _Build:
@@ -304,6 +329,18 @@ def _runs(images: tuple[str, ...], image: str) -> int:
     """Whether a node with these images runs one. "*" stands for all, a missing tag for `latest`; a digest is not compared."""
     name = image.partition("@")[0].removesuffix(":latest")
     return "*" in images or name in images or f"{name}:latest" in images
+
+
+def _has_log_driver(name: str, listed: tuple[str, ...]) -> int:
+    """Whether a node can send output there: it lists none when it does not say what it has."""
+    return name == NO_LOG or not listed or _has_driver(name, listed)
+
+
+def _has_driver(name: str, listed: tuple[str, ...]) -> int:
+    return name in listed or f"{name}:latest" in listed
+
+
+_HAS_PLUGIN: dict[str, Callable[[str, tuple[str, ...]], int]] = {"log": _has_log_driver, "volume": _has_driver}
 
 
 def _platform(node: Node) -> tuple[str, str]:
@@ -348,6 +385,8 @@ _READ: dict[str, Read] = {
     "platform": _platform,
     "links": _links,
     "forwards_ports": lambda node: node.description.forwards_ports,
+    "log plugins": lambda node: node.description.log_drivers,
+    "volume plugins": lambda node: node.description.volume_drivers,
 }
 
 __all__ = ["Fit", "NetworkShape", "NodeColumns", "Pool"]

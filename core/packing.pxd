@@ -1,8 +1,7 @@
-"""The data sheet of spreading: what is known of a node that may take a task."""
+"""The data sheet of placing one task after another."""
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from beeyard.core.filters cimport Ask, Outcome
+from beeyard.core.node_table cimport NodeTable
 
-cdef struct Candidate:
-    int64_t key         # tasks of the service on the node (high 32 bits), all its tasks (low 32 bits)
-    uint64_t tie_break  # NodeTable.tie_break
-    int32_t row         # of the table
+
+cdef Py_ssize_t place(NodeTable table, Ask ask, Outcome outcome) except -1

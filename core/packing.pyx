@@ -3,27 +3,39 @@
 Theory of operation
 -------------------
 Placing a group gives the same as placing its tasks one after another, each on the best node of its moment; nothing is
-approximated. `_collect` scans the table once and keeps the best rows, at most as many as tasks are left, in a bounded
-heap. `_fill` then takes the best of them, checks it again, places a task, and puts the row back with its new key.
+approximated. While a group is placed rooms and pools only shrink, so a row that does not fit once need not be tried
+again, and the order of the rows that do is known in advance. Three ways lead through it:
 
-A row that was not collected is no better than the worst one collected (the bound). As long as the best row at hand is
-not beyond the bound it is therefore the best of all. It can get beyond only when a pool shared by many nodes ran empty
-and took collected rows away; then the table is scanned again. Every scan after the first follows a pool that ran empty,
-so there are at most as many as pools.
+1. *Walk.* Rows without a task of the service come first, in the order of the index. Nothing is sorted, and nothing
+   is looked at but the rows that take a task and those that the bitmaps do not tell from them. When many of those
+   do not fit for a reason that no bitmap knows (ports, pools, limits), a full scan makes one of those that fit.
+2. *Scan* (`spread_scan`), when few tasks are left and many rows have tasks of the service: the table is scanned
+   once for the best rows.
+3. *Rounds* (`spread_rounds`), when many tasks are left, or rows where the service failed: all rows that fit are
+   sorted once, and each round gives each of them one task.
+
+With placement preferences the order is another one: see `spread_tree`.
 
 Source: SwarmKit `manager/scheduler` nodeLess and scheduleNTasksOnNodes, for the order.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport int32_t, int64_t
 
-from beeyard.core.filters cimport BLOCK_ROWS, Ask, block_keys, rows_up_to
-from beeyard.core.node_table cimport NodeTable
+from beeyard.core.ask_walk cimport lay_masks, take_met, note_failed
+from beeyard.core.filters cimport Ask, Outcome
+from beeyard.core.node_index cimport NodeIndex, Walk, next_place
+from beeyard.core.node_table cimport Needs, NodeTable
+from beeyard.core.spread_rounds cimport place_in_rounds
+from beeyard.core.spread_scan cimport place_by_scan
+from beeyard.core.spread_tree cimport place_in_tree
 
-import numpy as np
+# A service on no more rows than these, and a part of the table, is walked around: a row that is met and passed over
+# costs about as much as 16 rows of a scan.
+cdef Py_ssize_t OCCUPIED_MIN = 64
+cdef Py_ssize_t OCCUPIED_PART = 16
 
 
-def spread(NodeTable table, Ask ask, int32_t[::1] rows, int32_t[:, ::1] pools):
+def spread(NodeTable table not None, Ask ask not None, int32_t[::1] rows, int32_t[:, ::1] pools):
     """Place as many equal tasks as fit, and hold their room in the table, the service's column and the pools.
 
     Args:
@@ -36,175 +48,141 @@ def spread(NodeTable table, Ask ask, int32_t[::1] rows, int32_t[:, ::1] pools):
     Raises:
         ValueError: shapes disagree.
 
-    O(n_nodes + n_tasks * log(n_tasks)) when no pool runs empty meanwhile.
+    O(n_tasks) when rows without a task of the service take them all, else O(n_nodes + n_tasks).
     """
-    cdef Py_ssize_t n_tasks = rows.shape[0], placed = 0
-    cdef int64_t[::1] keys = np.empty(BLOCK_ROWS, dtype=np.int64)
-    cdef int32_t[::1] found = np.empty(BLOCK_ROWS, dtype=np.int32)
-    if pools.shape[0] != n_tasks or pools.shape[1] != ask.n_networks:
-        raise ValueError(f"pools must be {n_tasks} x {ask.n_networks}")
-    if n_tasks == 0 or table.size == 0:
-        return 0
-    cdef Candidate* heap = <Candidate*>malloc(min(n_tasks, table.size) * sizeof(Candidate))
-    if heap == NULL:
-        raise MemoryError
-    try:
+    return place(table, ask, Outcome(rows, pools, ask.n_networks))
+
+
+def spread_each(
+    NodeTable table not None,
+    list asks not None,
+    const int32_t[::1] ask_of,
+    const int64_t[:, ::1] amounts,
+    int32_t[::1] rows,
+    int32_t[:, ::1] pools,
+):
+    """Place tasks that differ, in their order, and hold their room as `spread` does.
+
+    Args:
+        asks: the kinds of tasks, each an Ask.
+        ask_of: (n_tasks,) which of them each task is.
+        amounts: (n_tasks, kinds of resources in use) what each task needs instead of what its Ask says; None: that.
+        rows: (n_tasks,) overwritten: the row of each task, -1 where none has room.
+        pools: (n_tasks, most networks) overwritten as `spread` does.
+
+    Returns:
+        Number of tasks placed.
+
+    Raises:
+        ValueError, IndexError: shapes disagree, or numbers are out of range.
+    """
+    cdef Py_ssize_t task, placed = 0, n_networks = 0
+    cdef Needs needs = Needs(())
+    cdef Ask ask
+    cdef Outcome outcome
+    for kind in asks:
+        n_networks = max(n_networks, (<Ask?>kind).n_networks)
+    if ask_of.shape[0] != rows.shape[0] or (amounts is not None and amounts.shape[0] != rows.shape[0]):
+        raise ValueError(f"kinds and amounts of {rows.shape[0]} tasks")
+    if amounts is not None and amounts.shape[1] != table.n_kinds:
+        raise ValueError(f"amounts of {amounts.shape[1]} kinds of resources: there are {table.n_kinds}")
+    outcome = Outcome(rows, pools, n_networks)
+    for task in range(rows.shape[0]):
+        if not 0 <= ask_of[task] < len(asks):
+            raise IndexError(f"kind {ask_of[task]} of {len(asks)}")
+        ask = <Ask>asks[ask_of[task]]
+        if amounts is not None:
+            needs.fill(amounts[task])
+            ask.needs = needs
+            ask.varied = True
+        outcome.placed, outcome.end = task, task + 1
+        place(table, ask, outcome)
+        if outcome.placed == task:
+            rows[task] = -1
+        else:
+            placed += 1
+    return placed
+
+
+def give_back_each(
+    NodeTable table not None,
+    list asks not None,
+    const int32_t[::1] ask_of,
+    const int64_t[:, ::1] amounts,
+    const int32_t[::1] rows,
+    int32_t[:, ::1] pools,
+):
+    """Undo a `spread_each` that was given the same; its arguments are as there. Each task is given back once.
+
+    Raises:
+        IndexError: a number is out of range.
+    """
+    cdef Py_ssize_t task
+    cdef Needs needs = Needs(())
+    cdef Ask ask
+    for task in range(rows.shape[0]):
+        if rows[task] < 0:
+            continue
+        ask = <Ask?>asks[ask_of[task]]
+        if amounts is None:
+            needs = ask.needs
+        else:
+            needs.fill(amounts[task])
+        table.give_back(rows[task], needs)
+        if not ask.alone:
+            ask.service_tasks[rows[task]] -= 1
+        if ask.n_networks:
+            ask.give_pools(rows[task], pools[task], ask.n_networks)
+
+
+cdef Py_ssize_t place(NodeTable table, Ask ask, Outcome outcome) except -1:
+    """Place tasks by the three ways in turn until all are placed or none fits. Returns how many are placed."""
+    cdef Py_ssize_t left
+    if outcome.placed == outcome.end or table.size == 0:
+        return outcome.placed
+    if ask.only >= 0:
+        return _fill_one(table, ask, outcome)
+    cdef NodeIndex index = table.indexed(ask.needs)
+    if ask.branches is not None:
+        place_in_tree(table, ask, index, outcome)
+        return outcome.placed
+    left = outcome.end - outcome.placed
+    if left <= index.n // 2 and (
+        ask.n_occupied <= OCCUPIED_MIN + index.n // OCCUPIED_PART or left > index.n // OCCUPIED_PART
+    ):
         with nogil:
-            placed = _spread(table, ask, rows, pools, keys, found, heap)
-    finally:
-        free(heap)
-    return placed
+            _walk(table, ask, index, outcome)
+    left = outcome.end - outcome.placed
+    if 0 < left <= index.n // OCCUPIED_PART and not ask.alone:
+        place_by_scan(table, ask, outcome)
+    if outcome.placed < outcome.end:
+        place_in_rounds(table, ask, index, outcome)
+    return outcome.placed
 
 
-cdef Py_ssize_t _spread(
-    NodeTable table,
-    Ask ask,
-    int32_t[::1] rows,
-    int32_t[:, ::1] pools,
-    int64_t[::1] keys,
-    int32_t[::1] found,
-    Candidate* heap,
-) except -1 nogil:
-    """Scan and fill by turns until all tasks are placed or a scan finds no row."""
-    cdef Py_ssize_t n_tasks = rows.shape[0], placed = 0, before = -1, collected, limit
-    # Each turn places a task: the best row of a fresh scan fits. The second condition only guards against a bug.
-    while before < placed < n_tasks:
-        before = placed
-        limit = min(n_tasks - placed, table.size)
-        collected = _collect(table, ask, limit, keys, found, heap)
-        if collected == 0:
+cdef Py_ssize_t _fill_one(NodeTable table, Ask ask, Outcome outcome) except -1:
+    """Place tasks on the only row that they may go to."""
+    while outcome.placed < outcome.end and ask.only < table.size:
+        if not ask.take(table, ask.only, outcome.pools, outcome.placed):
             break
-        placed = _fill(table, ask, rows, pools, placed, heap, collected, collected == limit)
-    return placed
+        outcome.rows[outcome.placed] = <int32_t>ask.only
+        outcome.placed += 1
+    return outcome.placed
 
 
-cdef Py_ssize_t _collect(
-    NodeTable table, Ask ask, Py_ssize_t limit, int64_t[::1] keys, int32_t[::1] found, Candidate* heap
-) except -1 nogil:
-    """Gather the best `limit` rows that fit, or all when they are fewer, as a heap with the worst on top."""
-    cdef Py_ssize_t block, begin, row, n = 0
-    cdef int in_block, index
-    cdef int64_t most = INT64_MAX - 1  # the largest key that may still get in
-    cdef Candidate candidate
-    for block in range((table.size + BLOCK_ROWS - 1) // BLOCK_ROWS):
-        begin = block * BLOCK_ROWS
-        in_block = <int>min(BLOCK_ROWS, table.size - begin)
-        if block_keys(table, ask, begin, in_block, keys) > most:
+cdef int _walk(NodeTable table, Ask ask, NodeIndex index, Outcome outcome) except -1 nogil:
+    """One task for each row that has none of the service and that fits, in the order of the index."""
+    cdef Walk walk
+    cdef Py_ssize_t place, row
+    lay_masks(ask, index, &walk)
+    while outcome.placed < outcome.end:
+        place = next_place(index, &walk)
+        if place < 0:
+            break
+        row = index.row_at[place]
+        # These come later, among those that have as many tasks of the service.
+        if ask.service_tasks[row] or (ask.penalty is not None and ask.penalty[row]):
             continue
-        for index in range(rows_up_to(keys, in_block, most, found)):
-            row = begin + found[index]
-            candidate.key = keys[found[index]]
-            candidate.tie_break = table.tie_break[row]
-            candidate.row = <int32_t>row
-            if n == limit and not _better(candidate, heap[0]):
-                continue
-            if ask.n_networks and ask.try_pools(row) != ask.n_networks:
-                continue
-            if n < limit:
-                _rise_worst(heap, n, candidate)
-                n += 1
-            else:
-                _sink_worst(heap, n, candidate)
-            if n == limit:
-                most = heap[0].key
-    return n
-
-
-cdef Py_ssize_t _fill(
-    NodeTable table,
-    Ask ask,
-    int32_t[::1] rows,
-    int32_t[:, ::1] pools,
-    Py_ssize_t placed,
-    Candidate* heap,
-    Py_ssize_t n,
-    bint truncated,
-) except -1 nogil:
-    """Place tasks on the collected rows, best first. Returns how many are placed in all.
-
-    Stops when all are, when no row is left, or when rows that were not collected might be better (see above).
-    """
-    cdef Candidate bound = heap[0], best
-    cdef Py_ssize_t index
-    for index in range(n // 2 - 1, -1, -1):
-        best = heap[index]
-        _sink_best(heap, n, index, best)
-    while n > 0 and placed < rows.shape[0]:
-        best = heap[0]
-        if truncated and _better(bound, best):
-            return placed
-        if ask.check(table, best.row) or (
-            ask.n_networks and ask.take_pools(best.row, pools[placed]) != ask.n_networks
-        ):
-            n -= 1
-            if n > 0:
-                best = heap[n]
-                _sink_best(heap, n, 0, best)
-            continue
-        table.take(best.row, ask.cpu_nano, ask.memory_bytes)
-        ask.service_tasks[best.row] += 1
-        if ask.one_per_node:
-            ask.ports_taken[best.row] = 1
-        rows[placed] = best.row
-        placed += 1
-        best.key += (<int64_t>1 << 32) + 1
-        _sink_best(heap, n, 0, best)
-    return placed
-
-
-cdef inline bint _better(Candidate a, Candidate b) noexcept nogil:
-    """Whether a task goes to `a` rather than to `b`. Never true both ways: rows differ."""
-    if a.key != b.key:
-        return a.key < b.key
-    if a.tie_break != b.tie_break:
-        return a.tie_break < b.tie_break
-    return a.row < b.row
-
-
-# Safety: the heaps below are raw memory. `spread` allocates min(tasks, rows) candidates; `_collect` never holds more
-# than `limit`, which is no more than that, and `_fill` only shrinks the heap. Arithmetic on indices below n cannot
-# fail, hence noexcept.
-
-
-cdef inline void _rise_worst(Candidate* heap, Py_ssize_t n, Candidate candidate) noexcept nogil:
-    """Add to a heap of n candidates that has the worst on top."""
-    cdef Py_ssize_t child = n, parent
-    while child > 0:
-        parent = (child - 1) // 2
-        if not _better(heap[parent], candidate):
-            break
-        heap[child] = heap[parent]
-        child = parent
-    heap[child] = candidate
-
-
-cdef inline void _sink_worst(Candidate* heap, Py_ssize_t n, Candidate candidate) noexcept nogil:
-    """Put a candidate in place of the top of a heap of n that has the worst on top."""
-    cdef Py_ssize_t parent = 0, child
-    while True:
-        child = 2 * parent + 1
-        if child >= n:
-            break
-        if child + 1 < n and _better(heap[child], heap[child + 1]):
-            child += 1
-        if not _better(candidate, heap[child]):
-            break
-        heap[parent] = heap[child]
-        parent = child
-    heap[parent] = candidate
-
-
-cdef inline void _sink_best(Candidate* heap, Py_ssize_t n, Py_ssize_t parent, Candidate candidate) noexcept nogil:
-    """Put a candidate at or below `parent` in a heap of n that has the best on top."""
-    cdef Py_ssize_t child
-    while True:
-        child = 2 * parent + 1
-        if child >= n:
-            break
-        if child + 1 < n and _better(heap[child + 1], heap[child]):
-            child += 1
-        if not _better(heap[child], candidate):
-            break
-        heap[parent] = heap[child]
-        parent = child
-    heap[parent] = candidate
+        if not take_met(table, ask, row, place, outcome):
+            note_failed(table, ask, index, &walk)
+    return 0

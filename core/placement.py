@@ -14,39 +14,29 @@ Nothing here raises for "no room": a decision says how many tasks are left and w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from beeyard.core import filters, packing, reasons
-from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount, room_of
+from beeyard.core import filters, packing, reasons, turns
+from beeyard.core.asking import Asking
+from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount
+from beeyard.core.failures import FailureMemory
 from beeyard.core.filters import Ask
-from beeyard.core.host_ports import PortTable
+from beeyard.core.holds import Holds
+from beeyard.core.kinds import Kinds
 from beeyard.core.model import Node
-from beeyard.core.network_options import KIND_ALONE
-from beeyard.core.node_columns import Fit, NetworkShape, NodeColumns, Pool
+from beeyard.core.mounts import VolumeMount
 from beeyard.core.node_table import NodeTable
-from beeyard.core.parent_links import LinkUse, ParentLinks, describe_kind
+from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
-from beeyard.core.service_tasks import ServiceTasks
+from beeyard.core.resources import Room
+from beeyard.core.row_batch import RowBatch
 from beeyard.core.states import Availability, NodeState
-from beeyard.core.verdicts import count_reasons
-
-# Of a pool whose addresses nobody counts.
-_PLENTY = 1 << 62
-
-
-class _Hold(msgspec.Struct, gc=False):
-    demand: Demand
-    node_id: str
-    counted: bool = False  # the node is known, so the hold is in the table
-    plans: tuple[str, ...] = ()  # pools in which an address is planned
-    pools: tuple[str, ...] = ()  # those that were chosen, one for each network of the demand that has pools
-    links: tuple[LinkUse, ...] = ()  # its links on the node's parents
+from beeyard.core.volume import VolumeUse
 
 
 class PlacementIndex:
@@ -55,74 +45,60 @@ class PlacementIndex:
     def __init__(self, seed: str = "") -> None:
         self._seed = seed.encode()
         self._table = NodeTable()
+        self._kinds = Kinds(self._table)
         self._links = ParentLinks()
-        self._columns = NodeColumns(self._links)
-        self._row: dict[str, int] = {}
-        self._holds: dict[str, _Hold] = {}
-        self._holds_by_node: dict[str, dict[str, _Hold]] = {}
-        self._services = ServiceTasks()
-        self.ports = PortTable()
-        self._networks: dict[str, NetworkShape] = {}
         self._pools = PoolRows()
-        # For demands without host ports or masked nodes.
-        self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._holds = Holds(self._table, self._kinds, self._pools, self._links)
+        self._asking = Asking(self._table, self._kinds, self._holds, self._pools, self._links)
+        self.ports = self._holds.ports
+        self.volumes = self._asking.volumes
+        self._failures = FailureMemory()
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
         """Add or change a node. Tasks that were already held for its id count from now on."""
-        row = self._row.get(node.id)
-        before = None if row is None else self._columns.nodes[row]
+        self._holds.count_kinds(self._kinds.know(node))
+        row = self._holds.rows.get(node.id)
+        is_new = row is None
         if row is None:
             digest = hashlib.blake2b(node.id.encode(), digest_size=8, key=self._seed).digest()
-            row = self._row[node.id] = self._table.add_row(int.from_bytes(digest, "little"))
-        old_cpu, old_memory = (0, 0) if before is None else room_of(before)
-        cpu_nano, memory_bytes = room_of(node)
-        self._table.add_room(row, cpu_nano - old_cpu, memory_bytes - old_memory)
+            row = self._holds.rows[node.id] = self._table.add_row(int.from_bytes(digest, "little"))
+        for kind, total in enumerate(self._kinds.totals(node)):
+            self._table.set_total(row, kind, total)
         ready = node.status.state == NodeState.READY and node.availability == Availability.ACTIVE
         self._table.set_ready(row, ready)
-        self._columns.set(row, node)
+        self._asking.columns.set(row, node)
         self.ports.set_listening(node.id, node.description.listening)
-        if before is None:
-            for hold in self._holds_by_node.get(node.id, {}).values():
-                self._count(hold, row)
+        for hold in self._holds.on(node.id) if is_new else ():
+            self._holds.count(hold, row)
 
     def remove_node(self, node_id: str) -> None:
         """Forget a node. Its tasks' holds stay, and count again when the node comes back. Idempotent."""
-        row = self._row.get(node_id)
+        row = self._holds.rows.get(node_id)
         if row is None:
             return
-        for hold in self._holds_by_node.get(node_id, {}).values():
-            self._uncount(hold, row)
-        del self._row[node_id]
+        for hold in self._holds.on(node_id):
+            self._holds.uncount(hold, row)
+        del self._holds.rows[node_id]
         self.ports.set_listening(node_id, ())
-        self._columns.remove(row)
+        self._asking.columns.remove(row)
         self._table.remove_row(row)
+
+    def room(self, node_id: str) -> Room | None:
+        """What a node has for tasks and what of it is free; None when it is not known."""
+        row = self._holds.rows.get(node_id)
+        return None if row is None else self._kinds.room(row)
 
     # --- networks ----------------------------------------------------------------------------------------------------
 
     def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn], *, name: str = "") -> None:
         """Add or change a network. Pools are used in order of their names. `name` is for explanations."""
-        ordered = sorted(pools, key=lambda pool: (pool.name, pool.pool_id))
-        rows = [self._pools.add(pool.pool_id, pool.name, network_id, pool.free) for pool in ordered]
-        for pool in self._networks[network_id].pools if network_id in self._networks else ():
-            if pool.row not in rows:
-                self._pools.remove(pool.row, network_id)
-        for column in ordered:
-            self._know_link((column.parent, column.kind))
-        shape = tuple(Pool.of(column, row) for column, row in zip(ordered, rows, strict=True))
-        network = NetworkShape(network_id, name or network_id, driver, shape)
-        if network != self._networks.get(network_id):
-            self._networks[network_id] = network
-            self._columns.touch()
+        self._asking.set_network(network_id, driver, pools, name)
 
     def remove_network(self, network_id: str) -> None:
         """Forget a network: demands for it fit nowhere. Idempotent."""
-        network = self._networks.pop(network_id, None)
-        if network is not None:
-            for pool in network.pools:
-                self._pools.remove(pool.row, network_id)
-            self._columns.touch()
+        self._asking.remove_network(network_id)
 
     def set_pool_free(self, pool_id: str, free: int) -> None:
         """How many addresses of a pool may be handed out now, cooling ones excluded. Unknown pools are ignored."""
@@ -130,11 +106,10 @@ class PlacementIndex:
 
     def pool_for(self, network_id: str, node_id: str) -> list[str]:
         """Ids of the pools of a network that serve a node and whose parent it has, in order of their names."""
-        row = self._row.get(node_id)
-        if row is None or network_id not in self._networks:
+        row = self._holds.rows.get(node_id)
+        if row is None or network_id not in self._asking.networks:
             return []
-        fit = self._columns.fit("", (), (), ((network_id, self._networks[network_id]),))
-        return [self._pools.ids[pool] for pool in fit.pools[row].tolist() if pool >= 0]
+        return self._asking.serving(network_id, row)
 
     # --- holds -------------------------------------------------------------------------------------------------------
 
@@ -144,257 +119,183 @@ class PlacementIndex:
         A task that was not placed here, or elsewhere, gets those of `pool_for`.
         """
         serving = self.pool_for(network_id, node_id)
-        hold, network = self._holds.get(task_id), self._networks.get(network_id)
+        hold, network = self._holds.by_task.get(task_id), self._asking.networks.get(network_id)
         if hold is None or hold.node_id != node_id or not hold.pools or network is None:
             return serving
-        chosen = dict(zip(self._with_pools(hold.demand), hold.pools, strict=False)).get(network_id, "")
+        chosen = dict(zip(self._asking.with_pools(hold.demand), hold.pools, strict=False)).get(network_id, "")
         if chosen not in serving or hold.demand.pins or len(serving) == 1:
             return [chosen] if chosen in serving else []
         links = {id_: network.link_in(self._pools.row(id_)) for id_ in serving}
         return [chosen, *(id_ for id_ in serving if id_ != chosen and links[id_] == links[chosen])]
 
-    def hold(self, task_id: str, demand: Demand, node_id: str, *, links: Iterable[LinkUse] = ()) -> None:
+    def hold(
+        self,
+        task_id: str,
+        demand: Demand,
+        node_id: str,
+        *,
+        links: Iterable[LinkUse] = (),
+        volumes: Sequence[VolumeUse] = (),
+    ) -> None:
         """Occupy a node for a task that is there already. Idempotent; the first call for a task counts.
 
         Args:
             links: the task's links on the node's parents.
+            volumes: the cluster volumes that it has.
         """
-        if task_id in self._holds:
+        if task_id in self._holds.by_task:
             return
-        hold = _Hold(demand, node_id, links=tuple(links))
-        self._holds[task_id] = self._holds_by_node.setdefault(node_id, {})[task_id] = hold
-        for link in hold.links:
-            self._know_link(link)
-        row = self._row.get(node_id)
-        if row is not None:
-            self._count(hold, row)
+        links = tuple(links)
+        for link in links:
+            self._asking.know_link(link)
+        self._holds.add(task_id, demand, node_id, links)
+        self.volumes.reserve(task_id, node_id, volumes)
 
     def has_hold(self, task_id: str) -> bool:
         """Whether a task occupies a node."""
-        return task_id in self._holds
+        return task_id in self._holds.by_task
 
     def drop(self, task_id: str) -> None:
         """End a task's hold, and what is left of its plan. Idempotent."""
-        hold = self._holds.pop(task_id, None)
-        if hold is None:
-            return
-        self._settle(hold)
-        of_node = self._holds_by_node[hold.node_id]
-        del of_node[task_id]
-        if not of_node:
-            del self._holds_by_node[hold.node_id]
-        if hold.counted:
-            self._uncount(hold, self._row[hold.node_id])
+        self._holds.drop(task_id)
+        self.volumes.release(task_id)
 
     def settle(self, task_id: str) -> None:
         """End a task's plan: its addresses are in the pools' own counts, or will not be needed. Idempotent."""
-        hold = self._holds.get(task_id)
+        hold = self._holds.by_task.get(task_id)
         if hold is not None:
-            self._settle(hold)
+            self._holds.settle(hold)
+
+    def note_failure(self, service_id: str, spec_version: int, node_id: str, now_s: float) -> None:
+        """A task failed on a node, or was refused by it: after a few, its service's next tasks go elsewhere if they can.
+
+        Args:
+            now_s: of the clock that `place` is given.
+        """
+        self._failures.note(service_id, spec_version, node_id, now_s)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def place(self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = ()) -> Decision:
+    def place(
+        self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = (), now_s: float = 0.0
+    ) -> Decision:
         """Place a group of equal tasks, the same as one after another; each one placed is held, with its addresses planned.
 
         Args:
             demand: what each of them asks for.
             task_ids: new to the index.
             masked: nodes that are left out, because a hook refused them.
+            now_s: of the clock of `note_failure`.
         """
-        assert not any(task_id in self._holds for task_id in task_ids), "a task is placed once"
-        ask = self._ask(demand, masked)
+        assert not any(task_id in self._holds.by_task for task_id in task_ids), "a task is placed once"
+        placed = self._place(demand, task_ids, masked, now_s)
+        unplaced = len(task_ids) - len(placed)
+        if not unplaced:
+            return Decision(placed, 0, [], "")
+        counts = self._why(demand, masked)[1]
+        return Decision(placed, unplaced, counts, _sentence(demand, counts))
+
+    def _place(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str], now_s: float) -> list[Placed]:
+        faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
+        spread = partial(self._spread, demand, faulty)
+        if demand.volumes:
+            spread = partial(turns.with_volumes, self.volumes, demand, spread=spread)
+        return spread(task_ids, masked)
+
+    def _spread(
+        self, demand: Demand, faulty: Mapping[str, int], task_ids: Sequence[str], masked: Collection[str]
+    ) -> list[Placed]:
+        """Place the first of some tasks, as many as fit, in one pass of the kernel."""
+        ask = self._asking.ask(demand, masked, faulty=faulty)
         rows = np.empty(len(task_ids), dtype=np.int32)
         pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
         n_placed = packing.spread(self._table, ask, rows, pools)
-        placed = self._hold_placed(demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist())
-        unplaced = len(task_ids) - n_placed
-        if not unplaced:
-            return Decision(placed, 0, [], "")
-        counts = self._reasons(demand, ask)[1]
-        return Decision(placed, unplaced, counts, reasons.explain(counts))
+        node_ids, links_in = self._asking.columns.ids, self._asking.fit(demand).links
+        return self._holds.add_placed(
+            demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), node_ids, links_in
+        )
+
+    def batch(self, demands: Sequence[Demand]) -> RowBatch:
+        """These kinds of demands, to place many tasks of them in arrays; see there."""
+        return RowBatch(self._table, self._asking, demands)
 
     def feasible(self, demand: Demand, node_id: str, *, task_id: str = "", findings: Findings | None = None) -> str:
         """Whether a task fits on a node: "" or the sentence why not.
 
         Args:
-            task_id: do not count this task's own hold. If its plan is settled, it has its addresses already and needs none.
+            task_id: do not count this task's own hold, but count on the very volumes that it has. If its plan is settled, it
+                has its addresses already and needs none.
             findings: of earlier calls since the last change of the index.
         """
-        row = self._row.get(node_id)
+        row = self._holds.rows.get(node_id)
         if row is None:
             return reasons.sentence(Reason.UNKNOWN_NODE, node_id, 1)
-        own = self._holds.get(task_id)
+        own = self._holds.by_task.get(task_id)
         if own is None or not own.counted or own.node_id != node_id:
             return self._refusal(demand, row, has_addresses=False)
-        findings = findings or Findings()
+        # Of a task with volumes it is asked whether it can have those, which says nothing of another task.
+        findings = Findings() if findings is None or self.volumes.uses_of(task_id) else findings
         key = (id(demand), id(own.demand), row, own.plans, own.links)
         if key not in findings.answers:
-            self._uncount(own, row)
+            self._holds.uncount(own, row)
             self._pools.settle(own.plans)
+            uses = self.volumes.release(task_id)
+            asked = _with_these(demand, uses)
             try:
-                findings.answers[key] = self._refusal(demand, row, has_addresses=not own.plans, findings=findings)
+                findings.answers[key] = self._refusal(asked, row, has_addresses=not own.plans, findings=findings)
             finally:
+                self.volumes.reserve(task_id, node_id, uses)
                 self._pools.plan(own.plans)
-                self._count(own, row)
+                self._holds.count(own, row)
         return findings.answers[key]
 
     def explain(self, demand: Demand, *, masked: Collection[str] = ()) -> str:
-        """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does."""
-        fitting, counts = self._reasons(demand, self._ask(demand, masked))
-        return "" if fitting else reasons.explain(counts)
+        """Why no node takes a task with this demand now, such as "no suitable node (…)"; "" when one does.
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+        Of a demand for one node alone, why that one does not, such as "insufficient resources on 1 node".
+        """
+        fitting, counts = self._why(demand, masked)
+        return "" if fitting else _sentence(demand, counts)
 
-    def _know_link(self, link: LinkUse) -> None:
-        """When a parent becomes contested, the links that sit on it already are counted."""
-        if self._links.know(*link):
-            for hold in self._holds.values():
-                for parent, kind in hold.links if hold.counted else ():
-                    if parent == link[0]:
-                        self._links.add(parent, kind, self._row[hold.node_id])
-            self._columns.touch()
-
-    def _with_pools(self, demand: Demand) -> list[str]:
-        """The networks of a demand for which the kernel chooses a pool."""
-        return [id_ for id_ in demand.network_ids if id_ in self._networks and self._networks[id_].driver != "host"]
-
-    def _fit(self, demand: Demand) -> Fit:
-        networks = tuple((network_id, self._networks.get(network_id)) for network_id in demand.network_ids)
-        return self._columns.fit(
-            demand.image,
-            demand.constraints,
-            demand.platforms,
-            networks,
-            pins=demand.pins,
-            forwards_ports=demand.forwards_ports,
-        )
-
-    def _ask(self, demand: Demand, masked: Collection[str] = (), *, has_addresses: bool = False) -> Ask:
-        """The demand in the kernel's form."""
-        fit, capacity = self._fit(demand), self._table.capacity
-        if len(self._no_flags) < capacity:
-            self._no_flags = np.zeros(capacity, dtype=np.uint8)
-        ports_taken = refused = self._no_flags
-        if demand.host_ports:
-            ports_taken = np.zeros(capacity, dtype=np.uint8)
-            for port in demand.host_ports:
-                # Ports may also be held on nodes that are not known, or not any more.
-                ports_taken[[row for id_ in self.ports.nodes(port) if (row := self._row.get(id_)) is not None]] = 1
-        if masked:
-            refused = np.zeros(capacity, dtype=np.uint8)
-            refused[[self._row[node_id] for node_id in masked if node_id in self._row]] = 1
-        begin = fit.network_begin[:1] if has_addresses else fit.network_begin
-        available = self._pools.available
-        links = (*fit.contested, *self._links.arrays(capacity)) if fit.contested is not None else ()
-        return Ask(
-            self._table.size,
-            *demand.amounts,
-            demand.replicas_limit,
-            bool(demand.host_ports),
-            fit.codes,
-            ports_taken,
-            refused,
-            self._services.column(demand.service_id, capacity),
-            fit.pools,
-            begin,
-            np.full_like(available, _PLENTY) if demand.pins else available,
-            np.empty(len(begin), dtype=np.int32),
-            *links,
-        )
+    def _why(self, demand: Demand, masked: Collection[str]) -> tuple[int, list[ReasonCount]]:
+        """How many of the nodes it may go to fit now, and why the others do not."""
+        if not demand.node_id:
+            return self._asking.reasons(demand, self._asking.ask(demand, masked))
+        row = self._holds.rows.get(demand.node_id)
+        if row is None:
+            return 0, [(Reason.UNKNOWN_NODE, demand.node_id, 1)]
+        counts = self._refusals(demand, self._asking.ask(demand, masked), row)
+        return int(not counts), counts
 
     def _refusal(self, demand: Demand, row: int, *, has_addresses: bool, findings: Findings | None = None) -> str:
         known = {} if findings is None else findings.asks
         ask = known.get(key := (id(demand), has_addresses))
         if ask is None:
-            ask = self._ask(demand, has_addresses=has_addresses)
-            # What it says of ports and contested parents is true without this one hold alone.
-            if not demand.host_ports and not self._links.contested:
+            ask = self._asking.ask(demand, has_addresses=has_addresses)
+            # What it says of ports and contested parents is true without this one hold alone, and the column of tasks that
+            # a limit looks at is the service's for a while only.
+            if not (demand.host_ports or demand.max_replicas_per_node or self._links.contested):
                 known[key] = ask
+        counts = self._refusals(demand, ask, row)
+        return reasons.sentence(*counts[0]) if counts else ""
+
+    def _refusals(self, demand: Demand, ask: Ask, row: int) -> list[ReasonCount]:
+        """Why one node does not fit; empty when it does."""
         verdict = filters.check_row(self._table, ask, row)
-        if verdict == 0:
-            return ""
-        return reasons.sentence(*self._counted(demand, np.array([row]), np.array([verdict]))[0])
+        return self._asking.counted(demand, np.array([row]), np.array([verdict])) if verdict else []
 
-    def _reasons(self, demand: Demand, ask: Ask) -> tuple[int, list[ReasonCount]]:
-        """How many nodes fit now, and why the others do not."""
-        verdicts = np.empty(self._table.size, dtype=np.uint8)
-        fitting = filters.check_all(self._table, ask, verdicts)
-        rows = np.flatnonzero((verdicts != 0) & (verdicts != filters.VERDICT_ABSENT))
-        return fitting, self._counted(demand, rows, verdicts[rows])
 
-    def _counted(self, demand: Demand, rows: NDArray[np.intp], verdicts: NDArray[np.integer]) -> list[ReasonCount]:
-        return count_reasons(self._fit(demand), rows, verdicts, self._pools.names, partial(self._link_conflict, demand))
+def _sentence(demand: Demand, counts: Sequence[ReasonCount]) -> str:
+    """SwarmKit says of a task that is bound to a node just what that node lacks."""
+    return reasons.sentence(*counts[0]) if demand.node_id else reasons.explain(counts)
 
-    def _link_conflict(self, demand: Demand, number: int, row: int) -> str:
-        """What is on the parent of the first pool that would serve a row, for the demand's network of this number."""
-        fit, network = self._fit(demand), self._networks[self._with_pools(demand)[number]]
-        first = next(p for p in fit.pools[row, fit.network_begin[number] :].tolist() if p >= 0)
-        pool = next(pool for pool in network.pools if pool.row == first)
-        kinds = [kind for kind in self._links.on(pool.parent, row) if kind != pool.kind or kind == KIND_ALONE]
-        by = describe_kind(kinds[0], pool.kind) if kinds else "another network of the task"
-        return f"{pool.parent} for network {network.name} is used by {by}"
 
-    def _hold_placed(
-        self, demand: Demand, task_ids: Sequence[str], rows: list[int], pools: list[list[int]]
-    ) -> list[Placed]:
-        """Make the holds of tasks whose room the kernel has taken already. Once for each task, so every step counts."""
-        nodes, by_node, holds, pool_ids = self._columns.nodes, self._holds_by_node, self._holds, self._pools.ids
-        contested, links_in = self._links.contested, self._fit(demand).links
-        seen: dict[tuple[int, ...], tuple[Placed, tuple[str, ...], tuple[LinkUse, ...]]] = {}
-        placed = []
-        for task_id, row, pool_rows in zip(task_ids, rows, pools, strict=False):
-            known = seen.get(key := (row, *pool_rows))
-            if known is None:
-                node = nodes[row]
-                assert node is not None
-                where = Placed(node.id, tuple(pool_ids[pool] for pool in pool_rows))
-                plans = () if demand.pins else where.pool_ids
-                links = tuple(of_network[pool] for of_network, pool in zip(links_in, pool_rows, strict=True))
-                known = seen[key] = (where, plans, links)
-            where, plans, links = known
-            node_id, pooled = where.node_id, where.pool_ids
-            hold = _Hold(demand, node_id, True, plans, pooled, links)
-            if contested:
-                self._links.add_all(links, row)
-            holds[task_id] = hold
-            of_node = by_node.get(node_id)
-            if of_node is None:
-                of_node = by_node[node_id] = {}
-            of_node[task_id] = hold
-            placed.append(where)
-        self._services.note(demand.service_id, rows)
-        if not demand.pins:
-            self._pools.note_plans(pool_id for where in placed for pool_id in where.pool_ids)
-        for where in placed if demand.host_ports else ():
-            self.ports.take(where.node_id, demand.host_ports)
-        return placed
-
-    def _count(self, hold: _Hold, row: int) -> None:
-        """Put a hold into the table."""
-        demand = hold.demand
-        hold.counted = True
-        self._table.hold(row, *demand.amounts)
-        self._services.add(demand.service_id, row)
-        if demand.host_ports:
-            self.ports.take(hold.node_id, demand.host_ports)
-        if self._links.contested:
-            self._links.add_all(hold.links, row)
-
-    def _uncount(self, hold: _Hold, row: int) -> None:
-        """Take a hold out of the table."""
-        demand = hold.demand
-        hold.counted = False
-        self._table.give_back(row, *demand.amounts)
-        self._services.remove(demand.service_id, row)
-        if demand.host_ports:
-            self.ports.give(hold.node_id, demand.host_ports)
-        if self._links.contested:
-            self._links.remove_all(hold.links, row)
-
-    def _settle(self, hold: _Hold) -> None:
-        self._pools.settle(hold.plans)
-        hold.plans = ()
+def _with_these(demand: Demand, uses: Sequence[VolumeUse]) -> Demand:
+    """The same demand for the very volumes that it was given."""
+    if not uses:
+        return demand
+    mounts = tuple(VolumeMount(source=use.name, target=use.target, read_only=use.read_only) for use in uses)
+    return msgspec.structs.replace(demand, volumes=mounts)
 
 
 __all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

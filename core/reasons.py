@@ -20,7 +20,7 @@ class Reason(enum.StrEnum):
     RESOURCES = "resources"
     IMAGE = "image"  # the image
     NO_FORWARDING = "no_forwarding"
-    DRIVER = "driver"  # the network driver
+    PLUGIN = "plugin"  # "network driver macvlan", "log driver syslog", "volume driver nfs"
     UNKNOWN_NETWORK = "unknown_network"  # the network's id
     NO_POOL = "no_pool"  # the network
     NO_PINNED_POOL = "no_pinned_pool"  # "10.1.0.10 in network lan"
@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     HOST_PORT = "host_port"
     MAX_REPLICAS = "max_replicas"
     POOL_EXHAUSTED = "pool_exhausted"  # names of the pools that serve the node, joined by ", "
+    VOLUMES = "volumes"
     REFUSED = "refused"
 
 
@@ -52,8 +53,8 @@ def sentence(reason: str, detail: str, n_nodes: int) -> str:
             return f"missing executor for image {detail} {on}"
         case Reason.NO_FORWARDING:
             return f"no nftables to publish ports {on}"
-        case Reason.DRIVER:
-            return f"missing network driver {detail} {on}"
+        case Reason.PLUGIN:
+            return f"missing plugin {on}: {detail}"
         case Reason.UNKNOWN_NETWORK:
             return f"network {detail} is not known {on}"
         case Reason.NO_POOL:
@@ -74,6 +75,8 @@ def sentence(reason: str, detail: str, n_nodes: int) -> str:
             return "max replicas per node limit exceed"  # SwarmKit's text, letter by letter
         case Reason.POOL_EXHAUSTED:
             return f"no address left in {'pools' if ', ' in detail else 'pool'} {detail} {on}"
+        case Reason.VOLUMES:
+            return f"cannot fulfill requested CSI volume mounts {on}"
         case Reason.REFUSED:
             return f"refused by an allocation hook {on}"
 

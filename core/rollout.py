@@ -79,8 +79,8 @@ def _exchanges_addresses(service: Service, slots: Mapping[int, Slot]) -> bool:
 def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     """Whether a task must be replaced for the service's present spec to hold.
 
-    A change of constraints alone keeps tasks whose nodes satisfy the new ones. A task's lease is for life, so a service
-    that is fenced from now on needs new tasks; so are its addresses.
+    A change of constraints and preferences alone keeps tasks whose nodes satisfy the new constraints. A task's lease is for
+    life, so a service that is fenced from now on needs new tasks; so are its addresses.
     """
     new, labels = service.spec.task, service.spec.labels
     if task.spec_version == service.spec_version:
@@ -89,14 +89,14 @@ def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     wanted = (is_fenced(labels), pins_of(labels).of_slot(task.slot), has_slot_macs(labels))
     if (task.spec, own) == (new, wanted):
         return False
-    if own != wanted or not _differ_in_constraints_only(task.spec, new):
+    if own != wanted or not _differ_in_placement_only(task.spec, new):
         return True
     node = nodes.get(task.node_id)
     return node is None or not constraint.matches(constraint.parse_all(new.constraints), node)
 
 
-def _differ_in_constraints_only(old: TaskSpec, new: TaskSpec) -> bool:
-    return msgspec.structs.replace(old, constraints=new.constraints) == new
+def _differ_in_placement_only(old: TaskSpec, new: TaskSpec) -> bool:
+    return msgspec.structs.replace(old, constraints=new.constraints, preferences=new.preferences) == new
 
 
 def _is_dirty(slot: Slot, service: Service, situation: Situation) -> bool:

@@ -19,16 +19,32 @@ class ServiceTasks:
         self._by_service: dict[str, Counter[int]] = {}
         self._columns: dict[str, NDArray[np.int32]] = {}
 
+    def copy(self) -> ServiceTasks:
+        """One of its own to try things on; its columns are made when they are needed."""
+        twin = ServiceTasks()
+        twin._by_service = {service_id: counts.copy() for service_id, counts in self._by_service.items()}
+        return twin
+
+    def n_rows(self, service_id: str) -> int:
+        """On how many rows a service has tasks."""
+        return len(self._by_service.get(service_id, ()))
+
+    def counts(self, service_id: str) -> Counter[int]:
+        """The tasks of a service by row, where it has any. Not to be changed."""
+        return self._by_service.get(service_id) or Counter()
+
     def column(self, service_id: str, capacity: int) -> NDArray[np.int32]:
-        """The column of a service, at least `capacity` long. The kernel adds to it; `note` says so here."""
+        """The column of a service, at least `capacity` long. The kernel adds to it; `note` says so here.
+
+        It is the service's until the columns of `COLUMNS_MAX` others have been asked for.
+        """
         column = self._columns.pop(service_id, None)
         if column is None or len(column) < capacity:
-            counts = self._by_service.get(service_id, Counter())
-            column = np.zeros(capacity, dtype=np.int32)
-            rows = np.fromiter(counts.keys(), np.int64, len(counts))
-            column[rows] = np.fromiter(counts.values(), np.int32, len(counts))
-            while len(self._columns) >= COLUMNS_MAX:
-                self._columns.pop(next(iter(self._columns)))
+            column = self._zeros(capacity)
+            counts = self._by_service.get(service_id)
+            if counts:
+                rows = np.fromiter(counts.keys(), np.int64, len(counts))
+                column[rows] = np.fromiter(counts.values(), np.int32, len(counts))
         self._columns[service_id] = column  # last in the dict: used most recently
         return column
 
@@ -54,6 +70,19 @@ class ServiceTasks:
         elif not counts:
             del self._by_service[service_id]
         self._change_column(service_id, row, -1)
+
+    def _zeros(self, capacity: int) -> NDArray[np.int32]:
+        """A column without tasks: that of the service asked for longest ago, cleaned where it has any, when they are many.
+
+        So a service with few tasks costs as much as it has, however long the table is.
+        """
+        while len(self._columns) >= COLUMNS_MAX:
+            oldest = next(iter(self._columns))
+            column = self._columns.pop(oldest)
+            if len(column) >= capacity:
+                column[list(self._by_service.get(oldest, ()))] = 0
+                return column
+        return np.zeros(capacity, dtype=np.int32)
 
     def _change_column(self, service_id: str, row: int, change: int) -> None:
         column = self._columns.get(service_id)

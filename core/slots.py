@@ -21,7 +21,7 @@ _DRAIN, _DOWN = Availability.DRAIN, NodeState.DOWN
 
 
 class NodeFault(enum.Enum):
-    """Why a node cannot have tasks any more."""
+    """Why a node cannot have a task any more."""
 
     DOWN = enum.auto()
     DRAINED = enum.auto()
@@ -45,6 +45,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     times: Mapping[str, TaskTimes]  # of every task of the service
     # While more than half of the nodes seem to be down the manager is probably the one cut off: nothing moves then.
     trust_down: bool = True
+    # Ids of cluster volumes that are drained: whoever has one is to leave it, as if its node were drained.
+    drained_volumes: frozenset[str] = frozenset()
     # By slot: how many of its tasks were refused within the last minute because a stranger has their address.
     n_taken: Mapping[int, int] = {}
 
@@ -56,6 +58,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         if node is None:
             return NodeFault.REMOVED
         if node.availability is _DRAIN:
+            return NodeFault.DRAINED
+        if self.drained_volumes and any(use.volume_id in self.drained_volumes for use in task.volumes):
             return NodeFault.DRAINED
         if node.status.state is _DOWN and self.trust_down:
             return NodeFault.DOWN

@@ -7,8 +7,9 @@ import math
 
 from beeyard.core.placement import Demand
 
-# (service id, spec version, slot): tasks that are decided on together. The slot is 0 for all whose slot does not matter.
-Group = tuple[str, int, int]
+# (service id, spec version, slot, node id): tasks that are decided on together. The slot is 0 for all whose slot does not
+# matter, the node id "" for all that may go to any node.
+Group = tuple[str, int, int, str]
 
 # Least time between two different reasons told of one group. The counts in a reason change whenever a node does, and each
 # time is a write for every task that waits: at 10,000 of them about half a second of work.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
 import trio
 
 from beeyard.core.address_pool import PoolUsage
+from beeyard.core.claims import ClaimBook
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.host_ports import PortBook
 from beeyard.core.model import Network, Task
+from beeyard.core.placement import PlacementIndex
+from beeyard.core.resources import Room
 from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
@@ -24,10 +27,12 @@ from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import aside_warnings
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.hooks.volume import volume_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
-from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
@@ -63,18 +68,17 @@ async def run(
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger(config.cool_down_s, aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
         planner = Planner(store, ledger)
-        ports = PortBook(planner.index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
-        hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, port_hook(ports, new_id), *more_hooks)
+        of_node = _hooks_of_node(planner.index, config, new_id)
+        hooks = (address_hook(ledger, pools_for, new_id), ipam.hook, *of_node, *more_hooks)
         lifecycle = Lifecycle(host, store, planner, hooks, config)
         ipam.retry = lifecycle.retry
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
         lifecycle.are_more_to_come = lambda: orchestrator.has_more_to_write
         orchestrator.finished = lifecycle.look
-        await nursery.start(ipam.run)
-        await nursery.start(lifecycle.run)
-        await nursery.start(orchestrator.run)
+        for part in (ipam, lifecycle, orchestrator, VolumeOrchestrator(store)):
+            await nursery.start(part.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
@@ -87,6 +91,7 @@ async def run(
             ledger,
             store,
             ipam,
+            planner,
         )
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
@@ -94,6 +99,12 @@ async def run(
             remote_api = await nursery.start(partial(serve_remote, host, store, status, config))
         log.info("manager runs", agents=address, api=api, remote_api=remote_api or "off")
         task_status.started(status)
+
+
+def _hooks_of_node(index: PlacementIndex, config: ManagerConfig, new_id: Callable[[], str]) -> tuple[Hook, ...]:
+    """The hooks for what a node has besides addresses."""
+    ports = PortBook(index.ports, config.host_port_first, config.host_port_last, config.cool_down_s)
+    return (port_hook(ports, new_id), claim_hook(ClaimBook(), new_id), volume_hook(index.volumes, new_id))
 
 
 async def _serve_api(
@@ -115,6 +126,7 @@ class LiveStatus:
         ledger: AddressLedger,
         store: Store,
         ipam: IpamService,
+        planner: Planner,
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
@@ -124,6 +136,7 @@ class LiveStatus:
         self._ledger = ledger
         self._store = store
         self._ipam = ipam
+        self._planner = planner
 
     @property
     def address(self) -> str:
@@ -152,6 +165,10 @@ class LiveStatus:
     async def rotate_join_token(self, role: Role) -> str:
         """Make the token of a role invalid and give its successor. Raises DiskError: the old one is still valid."""
         return await self._authority.rotate_join_token(role)
+
+    def room(self, node_id: str) -> Room | None:
+        """What a node has for tasks and what of it is free."""
+        return self._planner.index.room(node_id)
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now."""

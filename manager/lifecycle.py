@@ -91,7 +91,7 @@ class Lifecycle:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled; started once everything recorded is restored."""
-        async with self._store.subscribe("task", "node", "network", "service") as self._changes:
+        async with self._store.subscribe("task", "node", "network", "service", "volume") as self._changes:
             self._planner.load()
             async with trio.open_nursery() as self._nursery:
                 self._early = EarlyHooks(self._hooks, self._nursery)

@@ -11,10 +11,11 @@ import trio
 
 from beeyard.core.demand import Findings
 from beeyard.core.errors import HookRefused
-from beeyard.core.grant import AddressGrant, AnyGrant
+from beeyard.core.grant import AddressGrant, AnyGrant, VolumeGrant
 from beeyard.core.model import Network, Node, Task
 from beeyard.core.placement import Demand, PlacementIndex
-from beeyard.core.states import TaskState
+from beeyard.core.states import Availability, TaskState
+from beeyard.core.volume import Volume, VolumeUse
 from beeyard.manager.blocked import Group
 from beeyard.manager.hooks import HookRun, Stage
 from beeyard.manager.store import View
@@ -65,6 +66,11 @@ class Plan(msgspec.Struct, eq=False):
         """What is to be stored with the task."""
         return tuple(grant for run in self._runs() for grant in run.grants)
 
+    @property
+    def volumes(self) -> tuple[VolumeUse, ...]:
+        """The cluster volumes that the task gets."""
+        return tuple(use for grant in self.grants() if isinstance(grant, VolumeGrant) for use in grant.uses)
+
     def fault(self, view: View, index: PlacementIndex, findings: Findings | None = None) -> str:
         """Why it does not hold any more: "" while all that it was made on is as it was.
 
@@ -92,6 +98,11 @@ class Plan(msgspec.Struct, eq=False):
                         return f"network {grant.network_name} was removed"
                     if network.version > self.store_index:
                         return f"network {network.name} has changed"
+        for use in self.volumes:
+            volume = view.get(Volume, use.volume_id)
+            # What else may have changed the index knows by now; a volume that others get too changes with each of them.
+            if volume is None or volume.spec.availability is not Availability.ACTIVE:
+                return f"cannot find volume to satisfy mount with source {use.source}"
         return index.feasible(self.demand, node.id, task_id=task.id, findings=findings)
 
 

@@ -14,6 +14,7 @@ from typing import cast
 
 import msgspec
 import structlog
+import trio
 
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Service, Task
@@ -21,6 +22,7 @@ from beeyard.core.network_options import link_kind
 from beeyard.core.parent_links import LinkUse
 from beeyard.core.placement import Decision, Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import NodeState, TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.blocked import Blocked, Group
 from beeyard.manager.hooks import Hook, release_grants, restore_grants
 from beeyard.manager.hooks.books import AddressLedger
@@ -55,11 +57,13 @@ class Planner:
         self._restore_grants()
         for node in self._view.nodes.values():
             self.index.set_node(node)
+        for volume in self._view.volumes.values():
+            self.index.volumes.set(volume)
         self._networks_changed()
         for task in self._view.tasks.values():
             self._sort_task(task)
             if task.holds_room:
-                self.index.hold(task.id, Demand.of(task), task.node_id, links=_links_of(task))
+                self._hold(task)
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take over durable changes."""
@@ -71,6 +75,8 @@ class Planner:
                 self._node_changed(change.id, cast("Node | None", change.new))
             elif change.kind == "network":
                 networks = True
+            elif change.kind == "volume":
+                self._volume_changed(change.id, cast("Volume | None", change.new))
             elif change.kind == "service" and self.ledger.set_service(change.id, cast("Service | None", change.new)):
                 self.blocked.something_changed()
         if networks:
@@ -79,19 +85,22 @@ class Planner:
 
     def groups_to_look_at(self, now_s: float) -> list[Group]:
         """Groups that were not decided on since something changed."""
-        return [group for group in self.pending if not self.blocked.rests(group, now_s)]
+        groups = [group for group in self.pending if not self.blocked.rests(group, now_s)]
+        # Those that can go to one node alone come first: the others find a place beside them.
+        return sorted(groups, key=lambda group: not group[3])
 
     def place(self, tasks: Sequence[Task], demand: Demand, masked: Sequence[str]) -> Decision:
         """Give the tasks of a group to the kernel; one whose slot's addresses are not free yet waits for them."""
         if not tasks[0].has_slot_addresses:
-            decision = self.index.place(demand, [task.id for task in tasks], masked=masked)
+            task_ids = [task.id for task in tasks]
+            decision = self.index.place(demand, task_ids, masked=masked, now_s=trio.current_time())
             words = self._with_closed_pools(demand, decision.explanation)
             return msgspec.structs.replace(decision, explanation=words)
         what, holder_id = self.ledger.slot_conflict(tasks[0])
         if what:
             return Decision([], len(tasks), [], self._waits_for(what, holder_id))
         # One only: the next one of the slot must find the addresses taken.
-        decision = self.index.place(demand, [tasks[0].id], masked=masked)
+        decision = self.index.place(demand, [tasks[0].id], masked=masked, now_s=trio.current_time())
         return msgspec.structs.replace(decision, unplaced=len(tasks) - len(decision.placed))
 
     def _with_closed_pools(self, demand: Demand, explanation: str) -> str:
@@ -158,6 +167,13 @@ class Planner:
             self.ledger.set_node(node)
         self.blocked.something_changed()
 
+    def _volume_changed(self, volume_id: str, volume: Volume | None) -> None:
+        if volume is None:
+            self.index.volumes.remove(volume_id)
+        else:
+            self.index.volumes.set(volume)
+        self.blocked.something_changed()
+
     def _networks_changed(self) -> None:
         # The predefined network needs no pool and is not stored.
         self.index.set_network(HOST_NETWORK_ID, "host", (), name=HOST_NETWORK_NAME)
@@ -189,16 +205,27 @@ class Planner:
                 return  # Placed before, and not over: it waits for nothing, and has what it holds.
             self._sort_task(new)
             if new.node_id and not has_ended and not self.index.has_hold(new.id):
-                self.index.hold(new.id, Demand.of(new), new.node_id, links=_links_of(new))
+                self._hold(new)
             if has_ended:
                 if old is None or not old.status.state.is_terminal:
                     self.ledger.set_aside(new)
+                    self._note_failure(new)
                 self._ended(new)
         elif old is not None:
             self._unsort_task(old)
             if old.holds_room:
                 log.error("task deleted before its end was observed", task=old.id, state=old.status.state.name)
             self._ended(old)
+
+    def _hold(self, task: Task) -> None:
+        """Count a task that has its node already."""
+        self.index.hold(task.id, Demand.of(task), task.node_id, links=_links_of(task), volumes=task.volumes)
+
+    def _note_failure(self, task: Task) -> None:
+        """Remember that a node failed a service; not of tasks that can go nowhere else, nor for what another machine did."""
+        failed = task.status.state in (TaskState.FAILED, TaskState.REJECTED)
+        if failed and task.node_id and not task.bound_node_id and not task.status.conflicts:
+            self.index.note_failure(task.service_id, task.spec_version, task.node_id, trio.current_time())
 
     def _ended(self, task: Task) -> None:
         """Give back the room and the grants of a task that is over. Idempotent."""
@@ -237,4 +264,5 @@ def _links_of(task: Task) -> list[LinkUse]:
 
 
 def _group_of(task: Task) -> Group:
-    return task.service_id, task.spec_version, task.slot if task.has_slot_addresses else 0
+    slot = task.slot if task.has_slot_addresses else 0
+    return task.service_id, task.spec_version, slot, task.bound_node_id

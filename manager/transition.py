@@ -15,12 +15,15 @@ from beeyard.core.demand import Findings
 from beeyard.core.grant import AddressGrant, AnyGrant
 from beeyard.core.model import Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
+from beeyard.core.publishing import publish
 from beeyard.core.states import TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.plan import Plan
 from beeyard.manager.store import Transaction
 
 MESSAGE_PENDING = "pending task scheduling"
 MESSAGE_ASSIGNED = "scheduler assigned task to node"
+MESSAGE_CONFIRMED = "scheduler confirmed task can run on preassigned node"
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +75,11 @@ def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction, findings: Fi
     fault = plan.fault(tx, index, findings)
     if not fault:
         task = tx.tasks[plan.task.id]
+        if task.bound_node_id:
+            status = msgspec.structs.replace(status, message=MESSAGE_CONFIRMED)
         grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
+        for use in plan.volumes:
+            tx.update(publish(tx.find(Volume, use.volume_id), plan.node.id))
         tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
     return fault
 

@@ -363,6 +363,10 @@ class FakeExecutor:
     def images(self) -> tuple[str, ...]:
         return ("host",)
 
+    @property
+    def log_drivers(self) -> tuple[str, ...]:
+        return ("local",)
+
     def runs(self, image: str) -> bool:
         """Whether the image is `host`."""
         return image in self.images
@@ -372,11 +376,7 @@ class FakeExecutor:
         self._crashed = True
 
     def assert_alive(self, phase: str) -> None:
-        """Refuse what a dead agent's clean-up code calls.
-
-        Raises:
-            ExecutorError: the agent has crashed.
-        """
+        """Refuse what a dead agent's clean-up code calls, with ExecutorError."""
         if self._crashed:
             raise ExecutorError(phase, "this agent has crashed")
 

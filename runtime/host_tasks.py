@@ -113,6 +113,10 @@ class Executor(Protocol):
     def images(self) -> tuple[str, ...]:
         """What a node advertises, e.g. ("host",)."""
 
+    @property
+    def log_drivers(self) -> tuple[str, ...]:
+        """Where it can send the output of tasks, by the names of Docker's log drivers; "none" needs none."""
+
     async def recover(self) -> list[Controller]:
         """Every task that is still on this host from earlier lives of the agent, found by the task id it carries."""
 

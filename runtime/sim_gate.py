@@ -137,6 +137,11 @@ class GatedExecutor:
         """See `Executor.images`."""
         return self._executor.images
 
+    @property
+    def log_drivers(self) -> tuple[str, ...]:
+        """See `Executor.log_drivers`."""
+        return self._executor.log_drivers
+
     def runs(self, image: str) -> bool:
         """See `Executor.runs`."""
         return self._executor.runs(image)

@@ -13,7 +13,18 @@ from starlette.routing import BaseRoute, Router
 
 from beeyard import __version__
 from beeyard.core.errors import ClusterError, NotLeader, OutOfSequence, RequestError
-from beeyard.manager.api import client_certificates, distribution, networks, nodes, services, swarm, system, tasks
+from beeyard.manager.api import (
+    client_certificates,
+    distribution,
+    metrics,
+    networks,
+    nodes,
+    services,
+    swarm,
+    system,
+    tasks,
+    volumes,
+)
 from beeyard.manager.api.call import Reply, error_reply
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.http_server import HttpLimits, HttpServer, Receive, Scope, Send
@@ -71,7 +82,18 @@ class App:
     """The API as an ASGI application."""
 
     def __init__(self, context: Context) -> None:
-        resources = (system, swarm, nodes, networks, services, tasks, distribution, client_certificates)
+        resources = (
+            system,
+            swarm,
+            nodes,
+            networks,
+            services,
+            tasks,
+            volumes,
+            distribution,
+            metrics,
+            client_certificates,
+        )
         # By the path's first segment, so that a request is matched against a few patterns and not against all.
         table: dict[str, list[BaseRoute]] = {}
         for resource in resources:

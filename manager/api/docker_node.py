@@ -7,7 +7,9 @@ from typing import Any
 from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import Cluster, Node, NodeSpec
 from beeyard.core.name import NAME_RULE, is_name
+from beeyard.core.resources import Resources, Room
 from beeyard.core.states import Availability, Role
+from beeyard.manager.api.docker_resources import show_amounts, show_resources
 from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.fields import Fields
 
@@ -62,8 +64,13 @@ def _name(fields: Fields, present: str) -> str:
     return name
 
 
-def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, Any]:
-    """A node as `GET /nodes/ID` gives it. `manager_address` is HOST:PORT of this manager."""
+def show_node(node: Node, cluster: Cluster, manager_address: str, room: Room | None = None) -> dict[str, Any]:
+    """A node as `GET /nodes/ID` gives it.
+
+    Args:
+        manager_address: HOST:PORT of this manager.
+        room: what it has for tasks, which Docker does not show.
+    """
     description = node.description
     shown: dict[str, Any] = {
         "ID": node.id,
@@ -79,9 +86,7 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
         "Description": {
             "Hostname": description.hostname,
             "Platform": compact(Architecture=description.platform.architecture, OS=description.platform.os),
-            "Resources": compact(
-                NanoCPUs=description.resources.cpu_nano, MemoryBytes=description.resources.memory_bytes
-            ),
+            "Resources": show_resources(description.resources),
             "Engine": {
                 "EngineVersion": description.engine_version,
                 **compact(Labels=description.engine_labels),
@@ -89,6 +94,8 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
                     {"Type": kind, "Name": name}
                     for kind, names in (
                         ("Network", {*NETWORK_PLUGINS, *description.link_kinds}),
+                        ("Volume", description.volume_drivers),
+                        ("Log", description.log_drivers),
                         ("NodeHook", description.hooks),
                     )
                     for name in sorted(names)
@@ -99,11 +106,18 @@ def show_node(node: Node, cluster: Cluster, manager_address: str) -> dict[str, A
         "Status": {
             "State": str(node.status.state),
             **compact(Message=node.status.message, Addr=node.status.address),
+            **({} if room is None else {"Resources": _show_room(room, description.reserved)}),
         },
     }
     if is_manager(node, cluster):
         shown["ManagerStatus"] = {"Leader": True, "Reachability": "reachable", "Addr": manager_address}
     return shown
+
+
+def _show_room(room: Room, kept: Resources) -> dict[str, Any]:
+    amounts = {"Kept": kept, "Total": room.total, "Reserved": room.taken, "Free": room.free}
+    shown = {name: show_amounts(resources) for name, resources in amounts.items()}
+    return {**{name: amount for name, amount in shown.items() if name != "Kept" or amount}, "Tasks": room.n_tasks}
 
 
 def show_tls_info(cluster: Cluster) -> dict[str, Any]:

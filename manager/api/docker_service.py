@@ -10,8 +10,9 @@ import msgspec
 from beeyard.core.errors import InvalidSpec, Unsupported
 from beeyard.core.model import FailureAction, Service, ServiceSpec, UpdateConfig, UpdateOrder, fixed_ports
 from beeyard.manager.api.call import BadRequest
+from beeyard.manager.api.docker_placement import REPLICAS_MAX
 from beeyard.manager.api.docker_ports import read_ports, show_endpoint, show_endpoint_spec
-from beeyard.manager.api.docker_task_spec import REPLICAS_MAX, read_networks, read_task_spec, show_task_spec
+from beeyard.manager.api.docker_task_spec import read_networks, read_task_spec, show_task_spec
 from beeyard.manager.api.docker_value import compact, nanoseconds, time_of
 from beeyard.manager.api.fields import Fields
 

@@ -10,6 +10,7 @@ from beeyard.core.model import Network, Task
 from beeyard.core.states import TaskState
 from beeyard.manager.api.docker_network import show_network_of_task
 from beeyard.manager.api.docker_ports import show_mapped_port
+from beeyard.manager.api.docker_resources import show_generic
 from beeyard.manager.api.docker_task_spec import show_task_spec
 from beeyard.manager.api.docker_value import compact, time_of
 
@@ -44,7 +45,9 @@ def show_task(
     attachments = [_show_attachment(g, networks) for g in task.grants if isinstance(g, AddressGrant)]
     if attachments:
         shown["NetworksAttachments"] = attachments
-    shown["Volumes"] = None
+    if task.claimed:
+        shown["GenericResources"] = show_generic(task.claimed)
+    shown["Volumes"] = [compact(ID=u.volume_id, Source=u.source, Target=u.target) for u in task.volumes] or None
     return shown
 
 

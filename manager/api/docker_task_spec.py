@@ -6,33 +6,19 @@ import re
 from typing import Any
 
 from beeyard.core.errors import InvalidSpec, Unsupported
-from beeyard.core.model import (
-    Limits,
-    Platform,
-    Resources,
-    RestartCondition,
-    RestartPolicy,
-    TaskSpec,
-)
+from beeyard.core.model import RestartCondition, RestartPolicy, TaskSpec
+from beeyard.core.mounts import LogDriver
+from beeyard.manager.api.docker_mounts import read_mounts, show_mounts
+from beeyard.manager.api.docker_placement import read_placement, show_placement
 from beeyard.manager.api.docker_program import read_program
+from beeyard.manager.api.docker_resources import read_limits, read_reservations, show_resources
 from beeyard.manager.api.docker_value import compact, nanoseconds
 from beeyard.manager.api.fields import Fields
 from beeyard.manager.control.image import canonical_image, docker_image
 
-# Docker's own least values; below them a limit is nearly always a mistake of units.
-CPU_NANO_MIN = 1_000_000
-MEMORY_BYTES_MIN = 4 << 20
-# What no node goes beyond: Linux' NR_CPUS, the 52 bits of physical addresses of x86-64 and arm64, Linux' PID_MAX_LIMIT.
-CPU_NANO_MAX = 8192 * 10**9
-MEMORY_BYTES_MAX = 1 << 52
-PIDS_MAX = 1 << 22
-# Far above what one cluster runs; a number beyond it is a slip, and each replica costs memory from then on.
-REPLICAS_MAX = 100_000
-
 TEMPLATE_UNSUPPORTED = {
     "PluginSpec": "a service that runs a plugin",
     "NetworkAttachmentSpec": "a network attachment task",
-    "LogDriver": "--log-driver",
 }
 CONTAINER_UNSUPPORTED = {
     "Groups": "--group",
@@ -41,7 +27,6 @@ CONTAINER_UNSUPPORTED = {
     "TTY": "--tty",
     "OpenStdin": "an open standard input",
     "ReadOnly": "--read-only",
-    "Mounts": "--mount",
     "Healthcheck": "--health-cmd or another health check option",
     "Hosts": "--host",
     "DNSConfig": "--dns, --dns-option or --dns-search",
@@ -69,7 +54,7 @@ def read_task_spec(template: Fields) -> TaskSpec:
         raise InvalidSpec(template.name_of("ContainerSpec"), "a service needs one")
     container = template.nested("ContainerSpec")
     resources = template.nested("Resources")
-    placement = template.nested("Placement")
+    placement = read_placement(template)
     program = read_program(container)
     spec = TaskSpec(
         image=_image(container),
@@ -82,18 +67,20 @@ def read_task_spec(template: Fields) -> TaskSpec:
         container_labels=container.labels("Labels"),
         stop_signal=program.stop_signal,
         stop_grace_s=container.duration_s("StopGracePeriod", 10.0),
-        reservations=_reservations(resources),
-        limits=_limits(resources),
+        reservations=read_reservations(resources),
+        limits=read_limits(resources),
         restart=_restart(template.nested("RestartPolicy")),
-        constraints=placement.texts("Constraints"),
-        platforms=_platforms(placement),
-        max_replicas_per_node=placement.integer("MaxReplicas", maximum=REPLICAS_MAX, flag="--replicas-max-per-node"),
+        constraints=placement.constraints,
+        platforms=placement.platforms,
+        preferences=placement.preferences,
+        max_replicas_per_node=placement.max_replicas_per_node,
         network_ids=read_networks(template),
+        log_driver=_log_driver(template),
+        mounts=read_mounts(container),
         force_update=template.integer("ForceUpdate"),
     )
     _finish_container(container)
     resources.finish()
-    placement.finish({"Preferences": "--placement-pref"})
     template.finish(TEMPLATE_UNSUPPORTED)
     return spec
 
@@ -118,48 +105,6 @@ def _image(container: Fields) -> str:
     return canonical_image(image)
 
 
-def _cpu_nano(fields: Fields, flag: str) -> int:
-    cpu_nano = fields.integer("NanoCPUs")
-    field = f"{fields.name_of('NanoCPUs')} ({flag})"
-    if 0 < cpu_nano < CPU_NANO_MIN:
-        raise InvalidSpec(field, f"{cpu_nano / 1e9:g} CPUs are too few: must be at least 0.001")
-    if cpu_nano > CPU_NANO_MAX:
-        raise InvalidSpec(
-            field, f"{cpu_nano // 10**9} CPUs are more than any node has: at most {CPU_NANO_MAX // 10**9}"
-        )
-    return cpu_nano
-
-
-def _memory_bytes(fields: Fields, flag: str) -> int:
-    memory_bytes = fields.integer("MemoryBytes")
-    field = f"{fields.name_of('MemoryBytes')} ({flag})"
-    if 0 < memory_bytes < MEMORY_BYTES_MIN:
-        raise InvalidSpec(field, f"{memory_bytes} bytes are too few: must be at least 4 MiB")
-    if memory_bytes > MEMORY_BYTES_MAX:
-        raise InvalidSpec(field, f"{memory_bytes} bytes are more than any node has: at most {MEMORY_BYTES_MAX}, 4 PiB")
-    return memory_bytes
-
-
-def _reservations(resources: Fields) -> Resources:
-    fields = resources.nested("Reservations")
-    reserved = Resources(
-        cpu_nano=_cpu_nano(fields, "--reserve-cpu"), memory_bytes=_memory_bytes(fields, "--reserve-memory")
-    )
-    fields.finish({"GenericResources": "--generic-resource"})
-    return reserved
-
-
-def _limits(resources: Fields) -> Limits:
-    fields = resources.nested("Limits")
-    limits = Limits(
-        cpu_nano=_cpu_nano(fields, "--limit-cpu"),
-        memory_bytes=_memory_bytes(fields, "--limit-memory"),
-        pids=fields.integer("Pids", maximum=PIDS_MAX, flag="--limit-pids"),
-    )
-    fields.finish()
-    return limits
-
-
 def _restart(fields: Fields) -> RestartPolicy:
     default = RestartPolicy()
     condition = fields.choice("Condition", tuple(RestartCondition), default.condition)
@@ -173,12 +118,13 @@ def _restart(fields: Fields) -> RestartPolicy:
     return policy
 
 
-def _platforms(placement: Fields) -> tuple[Platform, ...]:
-    platforms = []
-    for fields in placement.nested_list("Platforms"):
-        platforms.append(Platform(architecture=fields.text("Architecture"), os=fields.text("OS")))
-        fields.finish()
-    return tuple(platforms)
+def _log_driver(template: Fields) -> LogDriver:
+    fields = template.nested("LogDriver")
+    name = fields.text("Name")
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}", name):
+        raise InvalidSpec(f"{fields.name_of('Name')} (--log-driver)", f"{name!r:.80} is not the name of a log driver")
+    fields.finish({"Options": "--log-opt"})
+    return LogDriver(name=name)
 
 
 def read_networks(fields: Fields) -> tuple[str, ...]:
@@ -195,25 +141,22 @@ def read_networks(fields: Fields) -> tuple[str, ...]:
 
 def show_task_spec(spec: TaskSpec, *, defaults: bool) -> dict[str, Any]:
     """A TaskTemplate. With `defaults` what the user left out is filled in, else it is left out again."""
-    placement = compact(
-        Constraints=list(spec.constraints),
-        MaxReplicas=spec.max_replicas_per_node,
-        Platforms=[compact(Architecture=p.architecture, OS=p.os) for p in spec.platforms],
-    )
     template: dict[str, Any] = {
         "ContainerSpec": _show_container(spec, defaults=defaults),
         "Resources": {
             "Limits": compact(
                 NanoCPUs=spec.limits.cpu_nano, MemoryBytes=spec.limits.memory_bytes, Pids=spec.limits.pids
             ),
-            "Reservations": compact(NanoCPUs=spec.reservations.cpu_nano, MemoryBytes=spec.reservations.memory_bytes),
+            "Reservations": show_resources(spec.reservations),
         },
-        "Placement": placement,
+        "Placement": show_placement(spec),
         "ForceUpdate": spec.force_update,
         "Runtime": "container",
     }
     if spec.network_ids:
         template["Networks"] = [{"Target": network_id} for network_id in spec.network_ids]
+    if spec.log_driver.name:
+        template["LogDriver"] = {"Name": spec.log_driver.name}
     if defaults or spec.restart != RestartPolicy():
         template["RestartPolicy"] = {
             "Condition": str(spec.restart.condition),
@@ -234,6 +177,7 @@ def _show_container(spec: TaskSpec, *, defaults: bool) -> dict[str, Any]:
         Env=list(spec.env),
         Dir=spec.dir,
         User=spec.user,
+        Mounts=show_mounts(spec.mounts),
         StopSignal=spec.stop_signal if spec.stop_signal != "SIGTERM" else "",
     )
     container |= {"Init": False, "DNSConfig": {}, "Isolation": "default"}
@@ -242,4 +186,4 @@ def _show_container(spec: TaskSpec, *, defaults: bool) -> dict[str, Any]:
     return container
 
 
-__all__ = ["REPLICAS_MAX", "read_networks", "read_task_spec", "show_task_spec"]
+__all__ = ["read_networks", "read_task_spec", "show_task_spec"]

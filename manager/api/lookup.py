@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from beeyard.core.errors import Ambiguous, NotFound
 from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Network, Node, Service, Task
+from beeyard.core.volume import Volume
 from beeyard.manager.store import View
 
-T = TypeVar("T", Node, Network, Service, Task)
+T = TypeVar("T", Node, Network, Service, Task, Volume)
 
 HOST_NETWORK = Network(id=HOST_NETWORK_ID, name=HOST_NETWORK_NAME, driver="host", scope="swarm")
 
@@ -71,6 +72,12 @@ def find_network(view: View, wanted: str) -> Network:
     return named or find("network", all_networks(view), lambda network: network.name, wanted)
 
 
+def find_volume(view: View, wanted: str) -> Volume:
+    """A cluster volume by id, name or start of its id."""
+    named = view.by_name(Volume, wanted) if wanted not in view.volumes else None
+    return named or find("volume", view.volumes, lambda volume: volume.name, wanted)
+
+
 __all__ = [
     "HOST_NETWORK",
     "all_networks",
@@ -78,6 +85,7 @@ __all__ = [
     "find_node",
     "find_service",
     "find_task",
+    "find_volume",
     "node_name",
     "task_name",
 ]

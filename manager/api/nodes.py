@@ -37,7 +37,8 @@ async def node_list(context: Context, call: Call) -> Reply:
         }
     )
     nodes = filters.apply(context.store.nodes.values(), parse_filters(call.query.get("filters", "")))
-    return Reply([show_node(node, cluster, context.manager_address) for node in nodes])
+    status, address = context.status, context.manager_address
+    return Reply([show_node(node, cluster, address, status.room(node.id)) for node in nodes])
 
 
 async def node_inspect(context: Context, call: Call) -> Reply:
@@ -46,7 +47,7 @@ async def node_inspect(context: Context, call: Call) -> Reply:
         node = _manager_without_agent(context)
     else:
         node = find_node(context.store, wanted)
-    return Reply(show_node(node, context.cluster, context.manager_address))
+    return Reply(show_node(node, context.cluster, context.manager_address, context.status.room(node.id)))
 
 
 def _manager_without_agent(context: Context) -> Node:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.model import Network, Task
+from beeyard.core.resources import Room
 from beeyard.core.states import Role
 
 
@@ -39,6 +40,9 @@ class ManagerStatus(Protocol):
         Raises:
             DiskError: the old one is still valid.
         """
+
+    def room(self, node_id: str) -> Room | None:
+        """What a node has for tasks and what of it is free; None for one that is not known (yet)."""
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now; None for one that is not known (yet)."""

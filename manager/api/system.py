@@ -35,7 +35,6 @@ def routes(context: Context) -> list[Route]:
         route("GET", "/info", info, context),
         route("GET", "/containers/{id}/json", container_inspect, context),
         route("GET", "/images/{id:path}/json", image_inspect, context),
-        route("GET", "/volumes/{id}", volume_inspect, context),
         route("GET", "/plugins/{id:path}/json", plugin_inspect, context),
         route("GET", "/secrets/{id}", secret_inspect, context),
         route("GET", "/configs/{id}", config_inspect, context),
@@ -142,10 +141,6 @@ async def container_inspect(_context: Context, call: Call) -> Reply:
 
 async def image_inspect(_context: Context, call: Call) -> Reply:
     return error_reply(404, f"No such image: {call.path('id')}")
-
-
-async def volume_inspect(_context: Context, call: Call) -> Reply:
-    return error_reply(404, f"get {call.path('id')}: no such volume")
 
 
 async def plugin_inspect(_context: Context, call: Call) -> Reply:

@@ -15,7 +15,6 @@ FEATURES = {
     "grpc": ("docker build", ""),
     "commit": ("docker commit", ""),
     "auth": ("docker login", "Beeyard asks no registry"),
-    "volumes": ("docker volumes", ""),
     "secrets": ("docker secrets", ""),
     "configs": ("docker configs", ""),
     "plugins": ("docker plugins", ""),

@@ -12,6 +12,7 @@ import msgspec
 
 from beeyard.core.model import Node, NodeDescription, NodeStatus
 from beeyard.core.name import NAME_RULE, is_name
+from beeyard.core.resources import AMOUNT_MAX, generic_fault
 from beeyard.core.states import NodeState
 from beeyard.core.wire import PROTOCOL_VERSION, Hello, Refused
 from beeyard.manager.store import Transaction
@@ -31,8 +32,6 @@ DESCRIPTION_BYTES_MAX = 256 << 10
 # No address of any host is handed out, in any pool: a host with more could empty the largest ones.
 HOST_ADDRESSES_MAX = 1024
 HOSTNAME_CHARACTERS_MAX = 253
-# Far above any machine, far below where sums of int64 columns overflow.
-QUANTITY_MAX = 1 << 53
 
 
 class RateLimit:
@@ -93,9 +92,14 @@ def description_fault(description: NodeDescription) -> str:
     for quantity, name in (
         (description.resources.cpu_nano, "CPU in 1e-9 cores"),
         (description.resources.memory_bytes, "memory in bytes"),
+        (description.reserved.cpu_nano, "CPU that it keeps, in 1e-9 cores"),
+        (description.reserved.memory_bytes, "memory that it keeps, in bytes"),
     ):
-        if not 0 <= quantity <= QUANTITY_MAX:
+        if not 0 <= quantity <= AMOUNT_MAX:
             return f"the host describes itself with {quantity} for {name}, which cannot be"
+    for resources in (description.resources, description.reserved):
+        if fault := generic_fault(resources.generic):
+            return f"the host describes itself wrongly: {fault}"
     if len(description.hostname) > HOSTNAME_CHARACTERS_MAX:
         return f"the host's name has {len(description.hostname)} characters, more than {HOSTNAME_CHARACTERS_MAX}"
     if description.hostname and not is_name(description.hostname):

@@ -3,5 +3,6 @@
 from beeyard.manager.orchestrators.isolation import IsolationWatch
 from beeyard.manager.orchestrators.reaper import Reaper
 from beeyard.manager.orchestrators.replicated import ReplicatedOrchestrator
+from beeyard.manager.orchestrators.volumes import VolumeOrchestrator
 
-__all__ = ["IsolationWatch", "Reaper", "ReplicatedOrchestrator"]
+__all__ = ["IsolationWatch", "Reaper", "ReplicatedOrchestrator", "VolumeOrchestrator"]

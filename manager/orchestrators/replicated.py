@@ -16,11 +16,12 @@ import structlog
 import trio
 
 from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
-from beeyard.core.labels import is_fenced
+from beeyard.core.labels import LABEL_STRATEGY, is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
 from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.orchestrators.task_clock import TaskClock, TimesOf
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
 from beeyard.manager.transition import MESSAGE_PENDING
@@ -62,7 +63,7 @@ class ReplicatedOrchestrator:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
-        async with self._store.subscribe("service", "task", "node") as changes:
+        async with self._store.subscribe("service", "task", "node", "volume") as changes:
             self._look_at_everything()
             task_status.started()
             while True:
@@ -104,6 +105,8 @@ class ReplicatedOrchestrator:
                 self._dirty[change.id] = None
             elif change.kind == "task":
                 self._note_task(change)
+            elif change.kind == "volume":
+                self._note_volume(cast("Volume | None", change.old), cast("Volume | None", change.new))
             elif _matters(cast("Node | None", change.old), cast("Node | None", change.new)):
                 self._note_node(change.id)
         self._note_mass_failure()
@@ -144,6 +147,14 @@ class ReplicatedOrchestrator:
             # Its node has gone down or was drained since the plan was made.
             self._dirty[task.service_id] = None
 
+    def _note_volume(self, old: Volume | None, new: Volume | None) -> None:
+        """One that is drained must be left by all that have it."""
+        if new is None or (old is not None and old.spec.availability is new.spec.availability):
+            return
+        for task in self._store.tasks.values():
+            if any(use.volume_id == new.id for use in task.volumes):
+                self._dirty[task.service_id] = None
+
     def _is_usable(self, node_id: str) -> bool:
         node = self._store.nodes.get(node_id)
         return (
@@ -178,6 +189,9 @@ class ReplicatedOrchestrator:
             nodes=view.nodes,
             times=TimesOf(self._clock, view.tasks),
             trust_down=not self._mass_failure(),
+            drained_volumes=frozenset(
+                volume.id for volume in view.volumes.values() if volume.spec.availability is Availability.DRAIN
+            ),
             n_taken=self._clock.n_taken(service_id),
         )
         return reconcile(service, tasks, situation)
@@ -210,6 +224,7 @@ class ReplicatedOrchestrator:
         """Tasks of the service's present spec. What they share is found and made once."""
         spec, new_id = service.spec, self._host.new_id
         fence, pins, mac_per_slot = is_fenced(spec.labels), pins_of(spec.labels), has_slot_macs(spec.labels)
+        strategy = spec.labels.get(LABEL_STRATEGY, "")
         status: TaskStatus | None = None
         for add in adds:
             task = Task(
@@ -222,6 +237,7 @@ class ReplicatedOrchestrator:
                 fence=fence,
                 pins=pins.of_slot(add.slot),
                 mac_per_slot=mac_per_slot,
+                strategy=strategy,
                 desired_state=add.desired_state,
                 status=status or TaskStatus(state=TaskState.NEW, message=MESSAGE_CREATED, at_s=now_s),
             )

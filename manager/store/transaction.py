@@ -9,6 +9,7 @@ import msgspec
 from beeyard.core.errors import NameConflict, NotFound, OutOfSequence
 from beeyard.core.model import Network, Node, Service, StoredObject, Task
 from beeyard.core.states import DESIRED_TRANSITIONS, may_become, node_may_become
+from beeyard.core.volume import Volume
 from beeyard.manager.store.change import Change
 from beeyard.manager.store.view import KIND_NAMES, Tables, View, kind_of
 
@@ -31,7 +32,7 @@ class Transaction(View):
         """Store a new object; gives it as stored, with version and times.
 
         Raises:
-            NameConflict: a service or network of that name exists.
+            NameConflict: a service, network or volume of that name exists.
         """
         kind = kind_of(obj)
         assert obj.id, f"a {kind} without an id"
@@ -97,7 +98,7 @@ class Transaction(View):
     def _check_name(self, obj: StoredObject) -> None:
         if isinstance(obj, Service):
             name = obj.spec.name
-        elif isinstance(obj, Network):
+        elif isinstance(obj, Network | Volume):
             name = obj.name
         else:
             return

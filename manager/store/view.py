@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from beeyard.core.errors import NotFound
 from beeyard.core.ipam import AddressLease, PoolLease
 from beeyard.core.model import Cluster, Network, Node, Service, StoredObject, Task
+from beeyard.core.volume import Volume
 
 T = TypeVar("T", bound=StoredObject)
 
@@ -17,13 +18,14 @@ KIND_NAMES: dict[type, str] = {
     Network: "network",
     Service: "service",
     Task: "task",
+    Volume: "volume",
     PoolLease: "pool_lease",
     AddressLease: "address_lease",
 }
 
 
 def kind_of(obj: StoredObject) -> str:
-    """The kind's name of an object: "cluster", "node", "network", "service", "task", "pool_lease" or "address_lease"."""
+    """The kind's name of an object: "node", "network", "service", "task", … as in `KIND_NAMES`."""
     return KIND_NAMES[type(obj)]
 
 
@@ -36,7 +38,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.by_kind: dict[str, dict[str, StoredObject]] = {name: {} for name in KIND_NAMES.values()}
-        self.id_by_name: dict[str, dict[str, str]] = {"service": {}, "network": {}}
+        self.id_by_name: dict[str, dict[str, str]] = {"service": {}, "network": {}, "volume": {}}
         self.slots_by_service: dict[str, dict[int, tuple[str, ...]]] = {}
         self.ids_by_node: dict[str, dict[str, None]] = {}
 
@@ -54,8 +56,8 @@ class Tables:
                 or before.service_id != obj.service_id
             ):
                 self._index_task(before, obj)
-        elif isinstance(obj, Service | Network):
-            self._index_name(cast("Service | Network | None", old), obj)
+        elif isinstance(obj, Service | Network | Volume):
+            self._index_name(cast("Service | Network | Volume | None", old), obj)
         objects[obj.id] = obj
         return old
 
@@ -64,7 +66,7 @@ class Tables:
         old = self.by_kind[kind].pop(object_id)
         if isinstance(old, Task):
             self._index_task(old, None)
-        elif isinstance(old, Service | Network):
+        elif isinstance(old, Service | Network | Volume):
             self._index_name(old, None)
         return old
 
@@ -97,18 +99,18 @@ class Tables:
         if not slots:
             del self.slots_by_service[task.service_id]
 
-    def _index_name(self, old: Service | Network | None, new: Service | Network | None) -> None:
+    def _index_name(self, old: Service | Network | Volume | None, new: Service | Network | Volume | None) -> None:
         old_name = _name(old) if old else None
         new_name = _name(new) if new else None
-        names = self.id_by_name["service" if isinstance(old or new, Service) else "network"]
+        names = self.id_by_name[KIND_NAMES[type(old or new)]]
         if old_name != new_name and old_name is not None:
             del names[old_name]
         if new and new_name is not None:
             names[new_name] = new.id
 
 
-def _name(obj: Service | Network) -> str:
-    return obj.spec.name if isinstance(obj, Service) else obj.name
+def _name(obj: Service | Network | Volume) -> str:
+    return obj.name if isinstance(obj, Network) else obj.spec.name
 
 
 class View:
@@ -125,6 +127,7 @@ class View:
         self.networks = cast("Mapping[str, Network]", tables.by_kind["network"])
         self.services = cast("Mapping[str, Service]", tables.by_kind["service"])
         self.tasks = cast("Mapping[str, Task]", tables.by_kind["task"])
+        self.volumes = cast("Mapping[str, Volume]", tables.by_kind["volume"])
         # What networks have at IPAM plugins, by network id, and what grants have there, by grant id.
         self.pool_leases = cast("Mapping[str, PoolLease]", tables.by_kind["pool_lease"])
         self.address_leases = cast("Mapping[str, AddressLease]", tables.by_kind["address_lease"])
@@ -165,6 +168,6 @@ class View:
         return obj
 
     def by_name(self, kind: type[T], name: str) -> T | None:
-        """The service or network with this name."""
+        """The service, network or volume with this name."""
         object_id = self._tables.id_by_name[KIND_NAMES[kind]].get(name)
         return None if object_id is None else self.get(kind, object_id)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
 from tests.support.docker import COOL_DOWN_S, RACK_RANGES, WATCHED, Docker, addresses_of, eventually
+from tests.support.docker_volumes import create_shared_volume, drain_volume, listed_volumes
 
 pytestmark = pytest.mark.netns
 
@@ -83,6 +86,51 @@ def test_a_service_without_a_network_has_loopback_only(docker: Docker) -> None:
     )
     assert [line.split(": ")[1] for line in links.stdout.splitlines()] == ["lo"]
     docker("service", "rm", "alone")
+
+
+def test_a_task_knows_which_of_its_nodes_devices_it_got(docker: Docker) -> None:
+    """Three nodes with two devices each: six tasks have one each, and its name in their environment; a seventh waits."""
+    options = ("--generic-resource", "gpu=1", "--generic-resource", "ssd=2", "--log-driver", "none")
+    docker("service", "create", "-d", "--name", "gpus", "--replicas", "7", *options, "host", "sleep", "1d")
+    tasks = eventually(lambda: (running := docker.running("gpus")) and len(running) == 6 and running, within_s=60)
+    claims = [(task["NodeID"], task["GenericResources"][0]["NamedResourceSpec"]["Value"]) for task in tasks]
+    nodes = docker("node", "ls", "-q").split()
+    assert sorted(claims) == sorted((node_id, name) for node_id in nodes for name in ("u1", "u2"))
+    for task, (_, name) in zip(tasks, claims, strict=True):
+        environment = Path(f"/proc/{task['Status']['ContainerStatus']['PID']}/environ").read_text().split("\0")
+        assert {f"DOCKER_RESOURCE_GPU={name}", "DOCKER_RESOURCE_SSD=2"} <= set(environment)
+    (node,) = docker.inspect("node", nodes[0])
+    assert node["Description"]["Engine"]["Labels"] == {"disk": "ssd"}
+    resources = node["Status"]["Resources"]
+    assert [resources[part]["gpu"] for part in ("Total", "Reserved", "Free")] == [2, 2, 0]
+    assert [resources[part]["ssd"] for part in ("Total", "Reserved", "Free")] == [5, 4, 1]
+    docker("service", "rm", "gpus")
+
+
+def test_tasks_share_a_cluster_volume_until_it_is_drained(docker: Docker, volumes_dir: Path) -> None:
+    """Two tasks write where the volume's directory is, in its rack alone; then they have to leave it."""
+    (volumes_dir / "data").mkdir()
+    os.chmod(volumes_dir / "data", 0o1777)
+    create_shared_volume(docker, "data", rack="r1")
+    mount = ("--mount", "type=cluster,source=data,target=/tmp/data")
+    write = ("sh", "-c", "touch /tmp/data/$(hostname) && exec sleep 1d")
+    docker("service", "create", *WATCHED, "--name", "writers", "--replicas", "2", *mount, "host", *write)
+    tasks, racks = docker.running("writers"), rack_of_node(docker)
+    assert [racks[task["NodeID"]] for task in tasks] == ["r1", "r1"]
+    written = {task["ID"][:12] for task in tasks}
+    eventually(lambda: {path.name for path in (volumes_dir / "data").iterdir()} == written, within_s=10)
+    assert [task["Volumes"][0]["Target"] for task in tasks] == ["/tmp/data"] * 2
+    assert listed_volumes(docker)[0].startswith("data")
+
+    drain_volume(docker, "data")
+    reason = "no suitable node (cannot fulfill requested CSI volume mounts on 3 nodes)"
+    eventually(
+        lambda: [t["Status"].get("Err") for t in docker.tasks("writers", desired="running")] == [reason] * 2,
+        within_s=30,
+    )
+    docker("service", "rm", "writers")
+    eventually(lambda: docker.run("volume", "rm", "data").returncode == 0, within_s=30)
+    assert (volumes_dir / "data").is_dir(), "what is in a volume stays where it is"
 
 
 def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> None:

@@ -231,7 +231,9 @@ async def test_a_service_is_scaled_updated_rolled_back_and_removed(tmp_path: Pat
 WORKING = """
 --replicas 2 --env A=1 --env B=two --user nobody --workdir /tmp --hostname h1 --label l=1 --container-label c=2
 --stop-signal SIGINT --stop-grace-period 3s --limit-cpu .5 --limit-memory 64M --limit-pids 10 --reserve-cpu .25
---reserve-memory 32M --constraint node.labels.rack==r1 --replicas-max-per-node 2 --restart-condition on-failure
+--reserve-memory 32M --generic-resource gpu=2 --log-driver local --placement-pref spread=node.labels.zone
+--placement-pref spread=node.labels.rack:r1=2,unlabelled=last
+--constraint node.labels.rack==r1 --replicas-max-per-node 2 --restart-condition on-failure
 --restart-delay 1s --restart-max-attempts 3 --restart-window 2m --update-parallelism 2 --update-delay 1s
 --update-failure-action continue --update-monitor 2s --update-max-failure-ratio .25 --update-order start-first
 --network host --no-healthcheck
@@ -260,9 +262,28 @@ async def test_every_option_that_works_is_shown_as_it_was_given(tmp_path: Path) 
         }
         assert template["Resources"] == {
             "Limits": {"NanoCPUs": 500_000_000, "MemoryBytes": 64 << 20, "Pids": 10},
-            "Reservations": {"NanoCPUs": 250_000_000, "MemoryBytes": 32 << 20},
+            "Reservations": {
+                "NanoCPUs": 250_000_000,
+                "MemoryBytes": 32 << 20,
+                "GenericResources": [{"DiscreteResourceSpec": {"Kind": "gpu", "Value": 2}}],
+            },
         }
-        assert template["Placement"] == {"Constraints": ["node.labels.rack==r1"], "MaxReplicas": 2}
+        assert template["LogDriver"] == {"Name": "local"}
+        assert template["Placement"] == {
+            "Constraints": ["node.labels.rack==r1"],
+            "Preferences": [
+                {"Spread": {"SpreadDescriptor": "node.labels.zone"}},
+                {"Spread": {"SpreadDescriptor": "node.labels.rack:r1=2,unlabelled=last"}},
+            ],
+            "MaxReplicas": 2,
+        }
+        pick = ("--placement-pref-rm", "spread=node.labels.zone", "--generic-resource-rm", "gpu")
+        await docker("service", "update", "-d", *pick, "--constraint-add", "node.labels.rack in (r1, r2)", "web")
+        (service,) = await docker.inspect("service", "web")
+        template = service["Spec"]["TaskTemplate"]
+        assert template["Resources"]["Reservations"] == {"NanoCPUs": 250_000_000, "MemoryBytes": 32 << 20}
+        assert template["Placement"]["Constraints"] == ["node.labels.rack in (r1, r2)", "node.labels.rack==r1"]
+        assert len(template["Placement"]["Preferences"]) == 1
         assert template["RestartPolicy"] == {
             "Condition": "on-failure",
             "Delay": 1_000_000_000,
@@ -283,7 +304,7 @@ REFUSED = [
     ("-p 80:80", "--publish (-p) in mode ingress is not supported by beeyard: say mode=host"),
     ("--mode global", "--mode global is not supported"),
     ("--mode replicated-job", "--mode replicated-job is not supported"),
-    ("--mount type=bind,source=/tmp,target=/t", "--mount is not supported"),
+    ("--mount type=bind,source=/tmp,target=/t", "--mount type=bind is not supported"),
     ("--secret s", "docker secrets are not supported"),
     ("--config c", "docker configs are not supported"),
     ("--health-cmd true", "--health-cmd"),
@@ -298,9 +319,12 @@ REFUSED = [
     ("--sysctl net.core.somaxconn=1", "--sysctl is not supported"),
     ("--ulimit nofile=1:2", "--ulimit is not supported"),
     ("--isolation process", "--isolation is not supported"),
-    ("--log-driver json-file", "--log-driver is not supported"),
-    ("--generic-resource SSD=1", "--generic-resource is not supported"),
-    ("--placement-pref spread=node.labels.zone", "--placement-pref is not supported"),
+    ("--log-driver local --log-opt max-size=1m", "--log-opt is not supported"),
+    (
+        "--placement-pref spread=node.hostname",
+        "(--placement-pref): 'node.hostname': tasks are spread over node.labels.NAME",
+    ),
+    ("--label beeyard.strategy=binpack", "'binpack' is none of spread, pack, shape, fgd"),
     ("--endpoint-mode dnsrr", "--endpoint-mode dnsrr is not supported"),
     ("--update-failure-action rollback", "--update-failure-action rollback is not supported"),
     ("--rollback-parallelism 3", "--rollback option is not supported"),
@@ -332,7 +356,6 @@ async def test_every_option_that_does_not_work_is_refused_by_its_name(tmp_path: 
 NOT_THERE = [
     ("ps", "docker containers are"),
     ("images", "docker images are"),
-    ("volume ls", "docker volumes are"),
     ("secret ls", "docker secrets are"),
     ("config ls", "docker configs are"),
     ("plugin ls", "docker plugins are"),

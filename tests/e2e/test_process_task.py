@@ -13,6 +13,7 @@ from beeyard.agent.executors.process.launch import User
 from beeyard.agent.executors.process.task_script import script_of
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, Limits
+from beeyard.core.mounts import LogDriver
 from tests.support.executor_machine import RUNS, a_task, started
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
@@ -197,6 +198,16 @@ async def test_output_is_kept_and_bounded(machine: ProcessMachine) -> None:
     assert os.path.getsize(path) + os.path.getsize(f"{path}.1") < 2 * 100_000 + 2 * 65536
     before = pathlib.Path(f"{path}.1").read_text()
     assert (before + output).endswith("".join(f"line {n}\n" for n in range(29000, 30001)) + "end\n")
+
+
+async def test_output_that_nobody_wants_is_thrown_away(machine: ProcessMachine) -> None:
+    task = a_task(machine, command=("sh", "-c", "seq 30000; exit 3"), log_driver=LogDriver(name="none"))
+    controller = await machine.executor.create(task)
+    await controller.prepare()
+    await controller.start()
+    assert (await controller.wait()).code == 3
+    await controller.remove()
+    assert not os.path.exists(machine.executor.places.log(task.id))
 
 
 async def test_orphans_end_with_the_program(machine: ProcessMachine) -> None:

@@ -1,7 +1,8 @@
 """The rule of placement in plain Python, one task and one node at a time: slow, short, and written from the rule.
 
-A task goes to the node with the fewest tasks of its service, then the fewest tasks, then the smallest tie-break, among those
-that pass every filter. A node counts under the first filter that it fails.
+A task goes to the node in the least loaded branches, if it has preferences, then with the fewest tasks of its service, then
+the fewest tasks, then the smallest tie-break, among those that pass every filter. A node counts under the first filter that
+it fails.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Sequence
+from fractions import Fraction
+from typing import Any
 
 from beeyard.core import constraint
 from beeyard.core.model import Node
 from beeyard.core.placement import Demand, PoolColumn
+from beeyard.core.resources import Resources
+from tests.reference.volume_oracle import VolumeOracle
 
 AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -28,6 +33,7 @@ class Held:
         links: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.demand, self.node_id, self.plans, self.placed, self.links = demand, node_id, plans, placed, links
+        self.volume_ids: list[str] = []  # one for each mount of the demand
 
 
 class PlacementOracle:
@@ -39,6 +45,9 @@ class PlacementOracle:
         self.networks: dict[str, tuple[str, list[PoolColumn]]] = {}
         self.free: dict[str, int] = {}
         self.holds: dict[str, Held] = {}
+        self.volumes = VolumeOracle()
+        self.failures: list[tuple[str, int, str, float]] = []  # (service, spec version, node, when)
+        self.now_s = 0.0
 
     def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn]) -> None:
         self.networks[network_id] = (driver, sorted(pools, key=lambda pool: (pool.name, pool.pool_id)))
@@ -49,16 +58,55 @@ class PlacementOracle:
     ) -> list[tuple[str, tuple[str, ...]]]:
         placed = []
         for task_id in task_ids:
-            fitting = [n for n in self.nodes if self.refusal(demand, n, masked) is None]
+            fitting = [n for n in self.may_go_to(demand) if self.refusal(demand, n, masked) is None]
             if not fitting:
                 break
-            best = min(fitting, key=lambda n: (self.on(n, demand.service_id), self.on(n), self.tie_break[n]))
+            best = min(fitting, key=lambda n: self.rank(demand, n))
             pools = self.pools_for(demand, best)
             assert isinstance(pools, list)
             chosen, links = tuple(pool.pool_id for pool in pools), [(pool.parent, pool.kind) for pool in pools]
+            volumes = self.choose_volumes(demand, best)
+            assert volumes is not None
             self.holds[task_id] = Held(demand, best, () if demand.pins else chosen, placed=True, links=links)
+            self.holds[task_id].volume_ids = volumes
             placed.append((best, chosen))
         return placed
+
+    def rank(self, demand: Demand, node_id: str) -> tuple[Any, ...]:
+        """The smaller, the better. Branches come first, outermost first; then five failures of the service in the last five
+        minutes; then counts.
+        """
+        key = demand.service_id, demand.spec_version, node_id
+        failures = sum(key == (*of,) and at_s > self.now_s - 300 for *of, at_s in self.failures)
+        faulty = failures if failures >= 5 and not demand.node_id else 0
+        counts = self.on(node_id, demand.service_id), self.on(node_id), self.tie_break[node_id]
+        return *self.loads(demand, node_id), faulty, *counts
+
+    def loads(self, demand: Demand, node_id: str) -> list[tuple[bool, Fraction]]:
+        """Of the branches that a node is in: the service's tasks there, the next one included, for each of its weight."""
+        loads = []
+        for level, preference in enumerate(demand.preferences, 1):
+            path = self.path(demand, node_id, level)
+            others = [n for n in self.nodes if self.path(demand, n, level) == path]
+            n_tasks = 1 + sum(self.on(n, demand.service_id) for n in others)
+            weight = dict(preference.weights).get(path[-1], 1)
+            loads.append((preference.unlabelled_last and not path[-1], Fraction(n_tasks, weight)))
+        return loads
+
+    def path(self, demand: Demand, node_id: str, n_levels: int) -> list[str]:
+        descriptors = [preference.descriptor for preference in demand.preferences[:n_levels]]
+        return [constraint.node_property(descriptor, self.nodes[node_id]) for descriptor in descriptors]
+
+    def may_go_to(self, demand: Demand) -> list[str]:
+        return [node_id for node_id in self.nodes if demand.node_id in ("", node_id)]
+
+    def choose_volumes(self, demand: Demand, node_id: str) -> list[str] | None:
+        uses = [
+            (volume_id, held.node_id, mount.read_only)
+            for held in self.holds.values()
+            for volume_id, mount in zip(held.volume_ids, held.demand.volumes, strict=False)
+        ]
+        return self.volumes.choose(demand.volumes, self.nodes[node_id], uses)
 
     def on(self, node_id: str, service_id: str = "") -> int:
         """Tasks on a node, of one service or of all."""
@@ -66,7 +114,7 @@ class PlacementOracle:
         return sum(not service_id or h.demand.service_id == service_id for h in held)
 
     def reasons(self, demand: Demand, masked: Collection[str] = ()) -> Counter[tuple[str, str]]:
-        refusals = [self.refusal(demand, node_id, masked) for node_id in self.nodes]
+        refusals = [self.refusal(demand, node_id, masked) for node_id in self.may_go_to(demand)]
         return Counter(refusal for refusal in refusals if refusal is not None)
 
     def feasible(self, demand: Demand, node_id: str, task_id: str) -> tuple[str, str] | None:
@@ -91,14 +139,22 @@ class PlacementOracle:
         held = [h.demand for h in self.holds.values() if h.node_id == node_id]
         if node.status.state != "ready" or node.spec.availability != "active":
             return "not_ready", ""
-        for kind in ("cpu_nano", "memory_bytes"):
-            used = sum(getattr(d, kind) for d in held)
-            if 0 < getattr(demand, kind) > getattr(node.description.resources, kind) - used:
-                return "resources", ""
+        offered, used = amounts(node.description.resources), Counter[str]()
+        offered.subtract(amounts(node.description.reserved))
+        for other in held:
+            used.update(amounts(other))
+        if any(0 < amount > max(0, offered[kind]) - used[kind] for kind, amount in amounts(demand).items()):
+            return "resources", ""
         if demand.image and demand.image not in node.description.images:
             return "image", demand.image
         if demand.forwards_ports and not node.description.forwards_ports:
             return "no_forwarding", ""
+        for driver in demand.volume_drivers:
+            if not has_plugin(driver, node.description.volume_drivers):
+                return "plugin", f"volume driver {driver}"
+        logs = node.description.log_drivers
+        if demand.log_driver not in ("", "none") and logs and not has_plugin(demand.log_driver, logs):
+            return "plugin", f"log driver {demand.log_driver}"
         for network_id in demand.network_ids:
             refusal = self.cannot_attach(network_id, node, demand.pins)
             if refusal is not None:
@@ -115,7 +171,9 @@ class PlacementOracle:
         pools = self.pools_for(demand, node_id) if need_addresses else []
         if isinstance(pools, tuple):
             return pools
-        return ("refused", "") if node_id in masked else None
+        if self.choose_volumes(demand, node_id) is None:
+            return "volumes", ""
+        return ("refused", "") if node_id in masked or demand.node_id not in ("", node_id) else None
 
     def runs_on(self, node: Node, architecture: str, os: str) -> bool:
         actual = node.description.platform
@@ -149,7 +207,7 @@ class PlacementOracle:
         if driver == "host":
             return None
         if driver not in node.description.link_kinds:
-            return "driver", driver
+            return "plugin", f"network driver {driver}"
         pools = self.serving(network_id, node, pins)
         if any(not self.parent(pool, node) for pool in pools):
             return None
@@ -157,7 +215,11 @@ class PlacementOracle:
             where, fault = f"{pool.parent} for network {network_id}", self.parent(pool, node)
             if fault == "missing":
                 return "parent_missing", where
-            return ("driver", "vlan") if fault == "vlan" else ("parent_taken", f"{where} is used by {fault}")
+            return (
+                ("plugin", "network driver vlan")
+                if fault == "vlan"
+                else ("parent_taken", f"{where} is used by {fault}")
+            )
         if pins:
             return "no_pinned_pool", f"{', '.join(pins)} in network {network_id}"
         return "no_pool", network_id
@@ -194,6 +256,16 @@ class PlacementOracle:
                 by = (kind.split()[0] if other_driver else kind) if kind else "another network of the task"
                 return "parent_taken", f"{parent} for network {network_id} is used by {by}"
         return chosen
+
+
+def amounts(of: Demand | Resources) -> Counter[str]:
+    """How much of each kind, generic ones by their names."""
+    generic = of.generic if isinstance(of, Demand) else of.generic_amounts
+    return Counter({"cpu": of.cpu_nano, "memory": of.memory_bytes, **{f"generic {kind}": n for kind, n in generic}})
+
+
+def has_plugin(name: str, listed: Sequence[str]) -> bool:
+    return name in listed or f"{name}:latest" in listed
 
 
 def has(subnet: str, address: str) -> bool:

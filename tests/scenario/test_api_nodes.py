@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from beeyard.core.resources import Resources
 from beeyard.core.states import Availability, NodeState, TaskState
 from tests.support.api_world import CLUSTER, an_api
-from tests.support.builders import a_node, a_task
+from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
 
 
 async def test_nodes_are_listed_with_the_manager_as_leader() -> None:
@@ -29,6 +30,63 @@ async def test_the_hooks_of_a_node_are_among_its_plugins() -> None:
             ("NodeHook", "10-a"),
             ("NodeHook", "20-b"),
         ]
+
+
+A_FULL_NODE = a_node(
+    "n1",
+    hostname="yard1",
+    cpu_nano=4 * CPU,
+    memory_bytes=8 * GIB,
+    generic={"gpu": ["a", "b"], "ssd": 7},
+    reserved=Resources(cpu_nano=CPU),
+    log_drivers=["local"],
+    volume_drivers=["nfs"],
+)
+A_TASK = a_task(
+    "t1",
+    spec=a_task_spec(cpu_nano=CPU // 2, memory_bytes=GIB, generic={"gpu": 1}),
+    state=TaskState.RUNNING,
+    node_id="n1",
+)
+
+
+async def test_a_node_shows_what_it_has_what_is_reserved_and_what_is_free() -> None:
+    async with an_api(A_FULL_NODE, A_TASK) as api:
+        shown = await api.get("/nodes/n1")
+        assert shown["Description"]["Resources"] == {
+            "NanoCPUs": 4 * CPU,
+            "MemoryBytes": 8 * GIB,
+            "GenericResources": [
+                {"NamedResourceSpec": {"Kind": "gpu", "Value": "a"}},
+                {"NamedResourceSpec": {"Kind": "gpu", "Value": "b"}},
+                {"DiscreteResourceSpec": {"Kind": "ssd", "Value": 7}},
+            ],
+        }
+        plugins = [(plugin["Type"], plugin["Name"]) for plugin in shown["Description"]["Engine"]["Plugins"]]
+        assert plugins[-2:] == [("Volume", "nfs"), ("Log", "local")]
+        assert shown["Status"]["Resources"] == {
+            "Kept": {"NanoCPUs": CPU, "MemoryBytes": 0},
+            "Total": {"NanoCPUs": 3 * CPU, "MemoryBytes": 8 * GIB, "gpu": 2, "ssd": 7},
+            "Reserved": {"NanoCPUs": CPU // 2, "MemoryBytes": GIB, "gpu": 1, "ssd": 0},
+            "Free": {"NanoCPUs": 5 * CPU // 2, "MemoryBytes": 7 * GIB, "gpu": 1, "ssd": 7},
+            "Tasks": 1,
+        }
+        assert (await api.get("/nodes"))[0] == shown
+
+
+async def test_how_full_the_nodes_are_is_told_to_prometheus() -> None:
+    async with an_api(A_FULL_NODE, A_TASK, a_node("n2", hostname="yard0", cpu_nano=2 * CPU, memory_bytes=GIB)) as api:
+        reply = await api.call("GET", "/beeyard/v1/metrics")
+        assert reply.status == 200
+        lines = reply.body.decode().splitlines()
+        assert 'beeyard_node_resource_total{node="yard1",node_id="n1",kind="cpu"} 3' in lines
+        assert 'beeyard_node_resource_free{node="yard1",node_id="n1",kind="cpu"} 2.5' in lines
+        assert 'beeyard_node_resource_reserved{node="yard1",node_id="n1",kind="generic/gpu"} 1' in lines
+        assert [line for line in lines if line.startswith("beeyard_node_tasks{")] == [
+            'beeyard_node_tasks{node="yard0",node_id="n2"} 0',
+            'beeyard_node_tasks{node="yard1",node_id="n1"} 1',
+        ]
+        assert sum(line.startswith("# TYPE ") for line in lines) == 4
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ NOT_THERE = [
     ("GET", "/containers/json", "docker containers are not supported by beeyard"),
     ("POST", "/containers/create", "docker containers are not supported by beeyard"),
     ("GET", "/images/json", "docker images are not supported by beeyard"),
-    ("GET", "/volumes", "docker volumes are not supported by beeyard"),
     ("GET", "/secrets", "docker secrets are not supported by beeyard"),
     ("POST", "/configs/create", "docker configs are not supported by beeyard"),
     ("GET", "/plugins", "docker plugins are not supported by beeyard"),

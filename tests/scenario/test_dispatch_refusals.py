@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from beeyard.core.model import Link, Node, NodeDescription, Resources
+from beeyard.core.resources import GenericResource
 from beeyard.core.states import NodeState, Role
 from beeyard.core.wire import (
     CaReply,
@@ -200,6 +201,10 @@ async def test_description_that_would_break_the_books_is_refused(autojump_clock:
         assert world.node(peer.node_id).status.state is NodeState.DOWN
 
 
+def a_generic(*resources: GenericResource) -> NodeDescription:
+    return NodeDescription(resources=Resources(generic=resources))
+
+
 @pytest.mark.parametrize(
     ("description", "words"),
     [
@@ -208,6 +213,17 @@ async def test_description_that_would_break_the_books_is_refused(autojump_clock:
             NodeDescription(hostname="yard2\x1b[2J\n"),
             r"this node cannot be called 'yard2\x1b[2J\n': a name has at most 255",
         ),
+        (NodeDescription(reserved=Resources(cpu_nano=-1)), "-1 for CPU that it keeps, in 1e-9 cores, which cannot be"),
+        (a_generic(GenericResource(kind="gpu", value=0)), "0 of generic resource gpu are not between 1 and"),
+        (a_generic(GenericResource(kind="gpu", value=(1 << 53) + 1)), "of generic resource gpu are not between 1 and"),
+        (a_generic(GenericResource(kind="g\x1b", value=1)), r"generic resource 'g\x1b': a kind begins with a letter"),
+        (
+            a_generic(GenericResource(kind="b", value=1), GenericResource(kind="a", value=1)),
+            "generic resources b, a are not one of each kind, in order",
+        ),
+        (a_generic(*[GenericResource(kind="a", value=1)] * 2), "a, a are not one of each kind"),
+        (a_generic(GenericResource(kind="a", names=("x", "x"))), "names of generic resource a are not all different"),
+        (a_generic(GenericResource(kind="a", names=("",))), "names of generic resource a are not all different"),
         (NodeDescription(engine_labels={"a": "x" * (256 << 10)}), "bytes, more than 262144"),
         (NodeDescription(links=tuple(Link(name=f"eth{i}", mac="02:00:00:00:00:01") for i in range(10_000))), "bytes"),
         (

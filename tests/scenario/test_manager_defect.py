@@ -22,11 +22,13 @@ class Defective(PlacementIndex):
         self.service_id = service_id
         self.late = late
 
-    def place(self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = ()) -> Decision:
+    def place(
+        self, demand: Demand, task_ids: Sequence[str], *, masked: Collection[str] = (), now_s: float = 0.0
+    ) -> Decision:
         if demand.service_id != self.service_id:
-            return super().place(demand, task_ids, masked=masked)
+            return super().place(demand, task_ids, masked=masked, now_s=now_s)
         if self.late:
-            super().place(demand, task_ids, masked=masked)
+            super().place(demand, task_ids, masked=masked, now_s=now_s)
         raise OverflowError("value too large to convert to int32_t")
 
 

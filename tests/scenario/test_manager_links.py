@@ -144,7 +144,7 @@ async def test_vlan_parent_needs_its_base_or_itself(autojump_clock: object) -> N
         await world.set_node("n1", NodeState.DOWN)
         await world.set_node("n2", NodeState.DOWN)
         await trio.sleep(10)
-        assert "missing network driver vlan on 1 node" in waiting(world, "vlan")[0]
+        assert "missing plugin on 1 node: network driver vlan" in waiting(world, "vlan")[0]
         assert "missing parent interface eth0.100 for network vlan on 1 node" in waiting(world, "vlan")[0]
 
 

@@ -32,6 +32,7 @@ from tests.sim.node_hooks import POLICY, HookScripts, check_hook_order, check_ho
 from tests.sim.plugin import ClusterPlugin
 from tests.sim.pool_changes import PoolOperator
 from tests.sim.ports import check_every_port_leads
+from tests.sim.services import DEVICES
 from tests.sim.sizes import Sizes, draw_sizes
 from tests.sim.strangers import Strangers
 from tests.sim.visitors import Visitors
@@ -89,7 +90,11 @@ async def run_manager(host: Host) -> None:
 async def run_agent(token: str, host: Host) -> None:
     """An agent's daemon."""
     config = AgentConfig(
-        state_dir="/var/lib/beeyard/agent", managers=(f"tcp://{MANAGER}:2377",), join_token=token, hooks=POLICY
+        state_dir="/var/lib/beeyard/agent",
+        managers=(f"tcp://{MANAGER}:2377",),
+        join_token=token,
+        hooks=POLICY,
+        generic_resources=DEVICES,
     )
     await agent_daemon.run(host, config)
 

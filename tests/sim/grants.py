@@ -21,6 +21,11 @@ from tests.sim.ports import check_nothing_forwarded, ports_of
 Key = tuple[str, str]  # (segment, address)
 
 
+def devices_of(task: Task) -> list[str]:
+    """The generic resources that a task has by name."""
+    return [f"{claim.kind}={name}" for claim in task.claimed for name in claim.names]
+
+
 class GrantRules:
     """Follows every task and service of one store.
 
@@ -33,6 +38,7 @@ class GrantRules:
         self._machine_of = machine_of
         self._put_aside_s = put_aside_s
         self._ports: dict[tuple[str, HostPort], str] = {}  # (node, port) → task
+        self._devices: dict[tuple[str, str], str] = {}  # (node, "kind=name") → task
         self._pins: dict[str, Pins] = {}  # by service
         self._macs: dict[tuple[str, str, int], str] = {}  # (service, network, slot)
         self._aside: dict[Key, tuple[float, str]] = {}  # until when, and by which task it is known
@@ -56,13 +62,19 @@ class GrantRules:
 
     def task_deleted(self, task: Task) -> None:
         """A task went; nobody can know any more what it found on the LAN, once the manager was restarted."""
-        self._give_up_ports(task)
+        self._give_up(task)
         self._aside = {key: known for key, known in self._aside.items() if known[1] != task.id}
 
     def _granted(self, task: Task) -> None:
         for port in ports_of(task.grants):
             other = self._ports.setdefault((task.node_id, port), task.id)
             assert other == task.id, f"port {port} of node {task.node_id} of task {other} went to task {task.id}"
+        for device in devices_of(task):
+            other = self._devices.setdefault((task.node_id, device), task.id)
+            assert other == task.id, f"{device} of node {task.node_id} of task {other} went to task {task.id}"
+        if task.node_id:
+            asked, got = task.spec.reservations.generic_amounts, tuple((c.kind, c.amount) for c in task.claimed)
+            assert asked == got, f"task {task.id} asked for {asked} and got {got}"
         for grant in task.grants:
             if isinstance(grant, AddressGrant):
                 self._check_mac(task, grant)
@@ -89,7 +101,7 @@ class GrantRules:
             assert address in task.pins, f"task {task.id} is to have {task.pins} and got {address}"
 
     def _ended(self, task: Task) -> None:
-        self._give_up_ports(task)
+        self._give_up(task)
         machine = self._machine_of(task.node_id)
         # Of an orphaned task nobody has seen the end; its ports are those of a machine that nobody reaches.
         if machine is not None and machine.net.on and task.status.state is not TaskState.ORPHANED:
@@ -104,7 +116,10 @@ class GrantRules:
             key = segments[conflict.address], conflict.address
             self._aside[key] = (trio.current_time() + self._put_aside_s, task.id)
 
-    def _give_up_ports(self, task: Task) -> None:
+    def _give_up(self, task: Task) -> None:
+        for device in devices_of(task):
+            if self._devices.get((task.node_id, device)) == task.id:
+                del self._devices[task.node_id, device]
         for port in ports_of(task.grants):
             if self._ports.get((task.node_id, port)) == task.id:
                 del self._ports[task.node_id, port]

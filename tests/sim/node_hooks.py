@@ -9,6 +9,7 @@ from typing import Any
 
 from beeyard.agent.hook_policy import HookPolicy
 from beeyard.agent.node_hooks import STOP_TRIES
+from beeyard.core.grant import ResourceGrant
 from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_hooks import HookCall, HookScript
 from tests.sim.lan import parts_of
@@ -73,11 +74,17 @@ def check_hooks_are_paired(world: SimWorld) -> None:
 
 
 def check_additions(world: SimWorld) -> None:
-    """A task that runs has what each hook of its machine added, and nothing else."""
+    """A task that runs has what each hook of its machine added and the names of its devices, and nothing else."""
     for name, machine in world.machines.items():
         parts = parts_of(machine)
         for task in parts.tasks.by_id.values() if parts is not None else ():
             expected = {f"SITE_{hook[:2]}={task.task.id[:4]}" for hook in machine.hooks.hooks}
+            expected |= {
+                f"DOCKER_RESOURCE_{claim.kind.upper()}={','.join(claim.names) or claim.value}"
+                for grant in task.task.grants
+                if isinstance(grant, ResourceGrant)
+                for claim in grant.resources
+            }
             assert set(task.additions.env) == expected, f"task {task.task.id} on {name} got {task.additions.env}"
 
 

@@ -11,6 +11,8 @@ from tests.sim.layout import LAN, ROUTED, WHOLE, Layout
 from tests.sim.sizes import FEW_TASKS, UNITS, Sizes
 
 FIXED_PORT = 8000
+# Every machine has two for each task that there can be: what is asked for fits.
+DEVICES = (*(f"gpu=g{number}" for number in range(128)), "ssd=1000")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,12 @@ def draw_service(
         "Labels": labels,
         "TaskTemplate": {
             "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
-            "Resources": {"Reservations": {"NanoCPUs": rng.choice(sizes.units) * CPU_NANO // UNITS}},
+            "Resources": {
+                "Reservations": {
+                    "NanoCPUs": rng.choice(sizes.units) * CPU_NANO // UNITS,
+                    "GenericResources": generic_of(number),
+                }
+            },
             "RestartPolicy": {"Condition": "any", "Delay": 1_000_000_000},
             "Networks": [{"Target": network_ids[name]} for name in names],
         },
@@ -57,6 +64,12 @@ def draw_service(
         "Mode": {"Replicated": {"Replicas": replicas}},
     }
     return Draft(body=body, replicas=replicas, replicas_max=replicas_max, networks=tuple(names))
+
+
+def generic_of(number: int) -> list[dict[str, Any]]:
+    """What each task of a service asks for: devices by name or by number, and most services nothing."""
+    asked = {1: {"gpu": 1}, 4: {"gpu": 2, "ssd": 3}}.get(number % 6, {})
+    return [{"DiscreteResourceSpec": {"Kind": kind, "Value": amount}} for kind, amount in asked.items()]
 
 
 def draw_ports(rng: random.Random, number: int, sizes: Sizes) -> tuple[list[dict[str, Any]], int]:
@@ -71,4 +84,4 @@ def draw_ports(rng: random.Random, number: int, sizes: Sizes) -> tuple[list[dict
     return [fixed, chosen] if rng.random() < 0.5 else [fixed], min(FEW_TASKS, sizes.n_tasks)
 
 
-__all__ = ["FIXED_PORT", "Draft", "draw_ports", "draw_service"]
+__all__ = ["DEVICES", "FIXED_PORT", "Draft", "draw_ports", "draw_service", "generic_of"]

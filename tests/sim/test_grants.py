@@ -7,13 +7,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from beeyard.core.grant import AddressGrant, AnyGrant, MappedPort, PortGrant
+from beeyard.core.grant import AddressGrant, AnyGrant, MappedPort, PortGrant, ResourceGrant
 from beeyard.core.model import AddressConflict, Service, ServiceSpec, Task, TaskSpec, TaskStatus
+from beeyard.core.resources import Resources
 from beeyard.core.states import TaskState
 from beeyard.runtime.host import Forward
 from beeyard.runtime.sim import SimMachine
 from tests.sim.grants import GrantRules
 from tests.sim.test_lan import GRANT, a_world
+from tests.support.builders import some_generic
 
 PORT = PortGrant(id="p1", hook="port", ports=(MappedPort(published=8000, target=80),))
 ADDRESS = "10.77.0.64"
@@ -45,6 +47,26 @@ def ended(task: Task, state: TaskState = TaskState.FAILED, **status: object) -> 
 def rules(machine: SimMachine | None = None) -> GrantRules:
     """Of a store whose only node is a machine."""
     return GrantRules(lambda node_id: machine, 60.0)
+
+
+async def test_a_device_that_two_tasks_of_a_node_have_is_found(autojump_clock: MockClock) -> None:
+    """As soon as the second has it; not when the first has ended, and not on another node."""
+    r = rules()
+    device = ResourceGrant(id="c1", hook="claim", resources=some_generic({"gpu": ["g7"]}))
+    spec = TaskSpec(reservations=Resources(generic=some_generic({"gpu": 1})))
+    first = a_task("t1", device, spec=spec)
+    r.task_stored(None, first)
+    r.task_stored(None, a_task("t9", device, spec=spec, node_id="n2"))
+    with pytest.raises(AssertionError, match=r"gpu=g7 of node n1 of task t1 went to task t2"):
+        r.task_stored(None, a_task("t2", device, spec=spec))
+    r.task_stored(first, ended(first))
+    r.task_stored(None, a_task("t3", device, spec=spec))
+
+
+async def test_a_task_that_got_other_devices_than_it_asked_for_is_found(autojump_clock: MockClock) -> None:
+    device = ResourceGrant(id="c1", hook="claim", resources=some_generic({"gpu": ["g7"]}))
+    with pytest.raises(AssertionError, match=r"task t1 asked for \(\) and got \(\('gpu', 1\),\)"):
+        rules().task_stored(None, a_task("t1", device))
 
 
 async def test_a_port_that_two_tasks_of_a_node_have_is_found(autojump_clock: MockClock) -> None:

@@ -10,7 +10,9 @@ import msgspec
 from beeyard.core.address_pool import AddressBook, PoolUsage
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Task
+from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.pools import pools_of
+from beeyard.core.resources import Room
 from beeyard.core.states import Role
 from beeyard.manager.api.status import PutAside
 from beeyard.manager.control.network import create_network
@@ -62,6 +64,15 @@ class PlainStatus:
 
     async def take_back(self, found: Mapping[str, Sequence[str]]) -> None:
         await release_addresses(self._store, found, 3600.0)
+
+    def room(self, node_id: str) -> Room | None:
+        index = PlacementIndex()
+        for node in self._store.nodes.values():
+            index.set_node(node)
+        for task in self._store.tasks.values():
+            if task.holds_room:
+                index.hold(task.id, Demand.of(task), task.node_id)
+        return index.room(node_id)
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         networks = list(self._store.networks.values())

@@ -25,6 +25,9 @@ from beeyard.core.model import (
     UpdateConfig,
     fixed_ports,
 )
+from beeyard.core.mounts import LogDriver, Mount
+from beeyard.core.preference import Preference
+from beeyard.core.resources import GenericResource
 from beeyard.core.states import Availability, NodeState, Role, TaskState
 
 GIB = 1 << 30
@@ -55,6 +58,10 @@ def a_node(
     links: Sequence[Link] | None = None,
     listening: Sequence[HostPort] = (),
     forwards_ports: bool = True,
+    generic: Mapping[str, int | Sequence[str]] | None = None,
+    reserved: Resources | None = None,
+    log_drivers: Sequence[str] = (),
+    volume_drivers: Sequence[str] = (),
 ) -> Node:
     """A READY node with 4 cores, 8 GiB, macvlan and the interface eth0."""
     return Node(
@@ -63,15 +70,28 @@ def a_node(
         description=NodeDescription(
             hostname=node_id if hostname is None else hostname,
             platform=Platform(architecture=architecture, os=os),
-            resources=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
+            resources=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes, generic=some_generic(generic or {})),
+            reserved=reserved or Resources(),
             engine_labels=dict(engine_labels or {}),
             images=tuple(images),
             link_kinds=tuple(link_kinds),
             links=(a_link(),) if links is None else tuple(links),
             listening=tuple(listening),
             forwards_ports=forwards_ports,
+            log_drivers=tuple(log_drivers),
+            volume_drivers=tuple(volume_drivers),
         ),
         status=NodeStatus(state=state, address=address),
+    )
+
+
+def some_generic(amounts: Mapping[str, int | Sequence[str]]) -> tuple[GenericResource, ...]:
+    """Generic resources by kind: a number of them, or their names."""
+    return tuple(
+        GenericResource(kind=kind, value=amount)
+        if isinstance(amount, int)
+        else GenericResource(kind=kind, names=tuple(amount))
+        for kind, amount in sorted(amounts.items())
     )
 
 
@@ -89,17 +109,24 @@ def a_task_spec(
     restart: RestartPolicy | None = None,
     stop_grace_s: float = 10.0,
     ports: Sequence[PublishedPort] = (),
+    generic: Mapping[str, int] | None = None,
+    preferences: Sequence[Preference] = (),
+    mounts: Sequence[Mount] = (),
+    log_driver: str = "",
 ) -> TaskSpec:
     """What a task of image `host` needs and runs."""
     return TaskSpec(
         image=image,
         args=tuple(args),
-        reservations=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes),
+        reservations=Resources(cpu_nano=cpu_nano, memory_bytes=memory_bytes, generic=some_generic(generic or {})),
         constraints=tuple(constraints),
         platforms=tuple(platforms),
         network_ids=tuple(network_ids),
         host_ports=(*host_ports, *fixed_ports(tuple(ports))),
         ports=tuple(ports),
+        preferences=tuple(preferences),
+        mounts=tuple(mounts),
+        log_driver=LogDriver(name=log_driver),
         max_replicas_per_node=max_replicas_per_node,
         restart=restart or RestartPolicy(),
         stop_grace_s=stop_grace_s,
@@ -118,6 +145,7 @@ def a_task(
     node_id: str = "",
     spec_version: int = 1,
     message: str = "",
+    strategy: str = "",
 ) -> Task:
     """A PENDING task of the service web."""
     return Task(
@@ -130,6 +158,7 @@ def a_task(
         desired_state=desired_state,
         status=TaskStatus(state=state, message=message),
         node_id=node_id,
+        strategy=strategy,
     )
 
 

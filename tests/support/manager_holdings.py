@@ -15,9 +15,12 @@ def check_holdings(view: View, lifecycle: Lifecycle) -> None:
 
     Holds whenever the lifecycle has taken over all changes; a plan under way is no leak.
     """
-    plans, holds = lifecycle._plans, lifecycle._planner.index._holds
+    plans, holds = lifecycle._plans, lifecycle._planner.index._holds.by_task
     expected = {task.id for task in view.tasks.values() if task.holds_room} | set(plans)
     assert set(holds) == expected, "rooms held are not those of tasks and plans"
+    with_volumes = {task.id for task in view.tasks.values() if task.holds_room and task.volumes}
+    with_volumes |= {task_id for task_id, plan in plans.items() if plan.demand.volumes}
+    assert set(lifecycle._planner.index.volumes._uses) == with_volumes, "volumes held are not those of tasks and plans"
     planned = sorted(task_id for task_id, hold in holds.items() if hold.plans and task_id not in plans)
     assert planned == [], "addresses are planned for tasks without a plan"
     waiting = {

@@ -15,19 +15,23 @@ import msgspec
 import trio
 import trio.testing
 
-from beeyard.core.grant import AddressGrant
+from beeyard.core.claims import ClaimBook
+from beeyard.core.grant import AddressGrant, VolumeGrant
 from beeyard.core.host_ports import PORT_FIRST, PORT_LAST, PortBook
 from beeyard.core.model import Cluster, Network, Node, NodeSpec, NodeStatus, Service, Task, TaskStatus
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.core.volume import Volume
 from beeyard.manager.config import IpamConfig, ManagerConfig
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.books import AddressLedger
+from beeyard.manager.hooks.claim import claim_hook
 from beeyard.manager.hooks.port import port_hook
+from beeyard.manager.hooks.volume import volume_hook
 from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
-from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator
+from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
 from beeyard.manager.store import Store, Transaction
 from beeyard.runtime.host import Files, Host, Net
@@ -83,12 +87,13 @@ class ManagerWorld:
         self.orchestrator: ReplicatedOrchestrator
         self.ipam: IpamService
         self.ports: PortBook
+        self.claims: ClaimBook
         self.script: Script = obedient
         self.mass_failure = ""
         self.contact_s: dict[str, float] = {}
         self.kill: Callable[[], None]  # ends this life here and now; the context is left
 
-    async def add(self, *objects: Node | Network | Service | Task) -> None:
+    async def add(self, *objects: Node | Network | Service | Task | Volume) -> None:
         """Store objects as they are."""
 
         def build(tx: Transaction) -> None:
@@ -152,11 +157,13 @@ class ManagerWorld:
         """No address twice, and the book holds exactly what live tasks hold."""
         addresses = self.addresses()
         assert len(addresses) == len(set(addresses)), "an address is held twice"
-        self.check_books_of([*self.ledger.grants(), *self.ports.grants()])
+        self.check_books_of([*self.ledger.grants(), *self.ports.grants(), *self.claims.grants()])
 
     def check_books_of(self, held: Sequence[str]) -> None:
         """These grants, and no others, are what live tasks hold."""
-        recorded = sorted(g.id for t in self.store.tasks.values() if t.holds_room for g in t.grants)
+        grants = [g for t in self.store.tasks.values() if t.holds_room for g in t.grants]
+        # Volumes are held with a task's room: see `check_holdings`.
+        recorded = sorted(grant.id for grant in grants if not isinstance(grant, VolumeGrant))
         assert sorted(held) == recorded, "hooks do not hold what tasks hold"
 
     async def play_agents(self) -> None:
@@ -210,11 +217,14 @@ async def manager_world(
     ports = PortBook(planner.index.ports, *port_range)
     pools_for, new_id = planner.index.pools_for, host.new_id
     service = IpamService(host, store, ledger, pools_for, ipam or config.ipam)
-    hooks = (address_hook(ledger, pools_for, new_id), service.hook, port_hook(ports, new_id), *hooks)
+    claims = ClaimBook()
+    volumes = volume_hook(planner.index.volumes, new_id)
+    of_node = (port_hook(ports, new_id), claim_hook(claims, new_id), volumes)
+    hooks = (address_hook(ledger, pools_for, new_id), service.hook, *of_node, *hooks)
     lifecycle = Lifecycle(host, store, planner, hooks, config)
     service.retry = lifecycle.retry
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
-    world.ports = ports
+    world.ports, world.claims = ports, claims
     world.ipam = service
     world.script = script
     world.mass_failure = mass_failure
@@ -228,6 +238,7 @@ async def manager_world(
         await nursery.start(service.run)
         await nursery.start(lifecycle.run)
         await nursery.start(world.orchestrator.run)
+        await nursery.start(VolumeOrchestrator(store).run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max).run)
         await nursery.start(contact.run)
         nursery.start_soon(world.play_agents)

@@ -22,6 +22,7 @@ from beeyard.agent.executors.process.order import TASK_FILE, Bind, Order, Places
 from beeyard.agent.executors.process.zygote_client import Zygote
 from beeyard.core.errors import ExecutorError
 from beeyard.core.model import HOST_NETWORK_ID, TaskSpec
+from beeyard.core.mounts import LOCAL_DRIVER, NO_LOG
 from beeyard.core.wire import AssignedTask
 from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller
 
@@ -80,6 +81,10 @@ class ProcessExecutor:
     @property
     def images(self) -> tuple[str, ...]:
         return (HOST_IMAGE,)
+
+    @property
+    def log_drivers(self) -> tuple[str, ...]:
+        return (LOCAL_DRIVER,)  # files of a form of our own, bounded in size, as those of Docker's driver of this name
 
     @property
     def zygote_pid(self) -> int:
@@ -165,6 +170,7 @@ class ProcessExecutor:
             binds=tuple(Bind(mount.source, mount.target, mount.read_only) for mount in additions.mounts),
             devices=additions.devices,
             log_bytes_max=self._log_bytes_max,
+            keeps_output=spec.log_driver.name != NO_LOG,
         )
 
     async def aclose(self) -> None:

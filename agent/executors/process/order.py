@@ -76,6 +76,7 @@ class Order(NamedTuple):
     binds: tuple[Bind, ...]
     devices: tuple[str, ...]
     log_bytes_max: int  # the log is turned over once at this size, so it takes at most twice as much
+    keeps_output: bool = True  # else it goes nowhere
 
 
 class Exit(NamedTuple):

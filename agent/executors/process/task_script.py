@@ -5,6 +5,7 @@ Nothing here touches the host but to ask it (who a user is, which directories ar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from beeyard.agent.executors.process import additions, cgroups, kernel, launch, view
@@ -46,8 +47,9 @@ def _facts(order: Order, user: User, stop_signal: int) -> Iterator[Step]:
     """What the shim has to know, in the order of `native/order.h`."""
     places, task_id = order.places, order.task_id
     cgroup = places.cgroup(task_id)
+    log = places.log(task_id) if order.keeps_output else os.devnull
     yield step(
-        *("task", places.shim_dir(task_id), places.log(task_id), order.log_bytes_max, user.uid, user.gid),
+        *("task", places.shim_dir(task_id), log, order.log_bytes_max, user.uid, user.gid),
         *(int(order.own_netns), stop_signal, _nanoseconds("a grace", order.grace_s)),
         *(_nanoseconds("a lease", order.lease_s), int(order.fence), cgroup.oom_file()),
     )

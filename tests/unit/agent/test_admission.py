@@ -7,15 +7,17 @@ import trio
 import trio.testing
 
 from beeyard.agent.admission import Admission, AdmissionRefused
+from beeyard.core.resources import Resources
 from beeyard.core.wire import AssignedTask
 from tests.support.agent_tasks import an_assigned
+from tests.support.builders import some_generic
 
 CPU = 10**9
 MIB = 1 << 20
 
 
 def a_node(cpu_nano: int = 2 * CPU, memory_bytes: int = 1024 * MIB) -> Admission:
-    return Admission(lambda: (cpu_nano, memory_bytes))
+    return Admission(lambda: (cpu_nano, memory_bytes), some_generic({"gpu": ["a"]}))
 
 
 def not_waiting(reason: str) -> None:
@@ -70,6 +72,41 @@ async def test_a_task_that_reserves_nothing_always_fits():
     await admission.admit(an_assigned("t1", slot=2), not_waiting)
 
 
+async def test_generic_resources_are_counted_by_kind_and_what_the_node_does_not_offer_is_refused():
+    admission = Admission(lambda: (0, 0), some_generic({"gpu": ["a", "b"], "ssd": 3}))
+    await admission.admit(an_assigned("t1", slot=1, claims={"gpu": ["a"], "ssd": 2}), not_waiting)
+    assert await refusal(admission, an_assigned("t2", slot=2, claims={"ssd": 2})) == (
+        "insufficient ssd on this node: 2 asked, 1 of 3 free"
+    )
+    assert await refusal(admission, an_assigned("t2", slot=2, claims={"fpga": 1})) == (
+        "insufficient fpga on this node: 1 asked, 0 of 0 free"
+    )
+    await admission.admit(an_assigned("t2", slot=2, claims={"gpu": ["b"], "ssd": 1}), not_waiting)
+
+
+async def test_a_resource_that_a_live_task_has_by_name_is_refused():
+    admission = Admission(lambda: (0, 0), some_generic({"gpu": ["a", "b"]}))
+    await admission.admit(an_assigned("t1", slot=1, claims={"gpu": ["a"]}), not_waiting)
+    assert await refusal(admission, an_assigned("t2", slot=2, claims={"gpu": ["a"]})) == (
+        "resource gpu=a is in use on this node by task t1"
+    )
+
+
+async def test_a_resource_that_the_node_does_not_list_any_more_is_refused():
+    admission = Admission(lambda: (0, 0), some_generic({"gpu": ["a"]}))
+    assert await refusal(admission, an_assigned("t1", slot=1, claims={"gpu": ["b"]})) == (
+        "resource gpu=b is not one of this node's"
+    )
+
+
+async def test_what_the_node_keeps_for_itself_is_no_room():
+    admission = Admission(lambda: (2 * CPU, 1024 * MIB), (), Resources(cpu_nano=CPU, memory_bytes=24 * MIB))
+    assert await refusal(admission, an_assigned("t1", slot=1, cpu_nano=CPU + 1)) == (
+        "insufficient CPU on this node: 1 cores asked, 1 of 1 free"
+    )
+    await admission.admit(an_assigned("t1", slot=1, cpu_nano=CPU, memory_bytes=1000 * MIB), not_waiting)
+
+
 async def test_an_address_that_a_live_task_uses_is_refused():
     admission = a_node()
     await admission.admit(an_assigned("t1", slot=1, address="10.77.0.64/24"), not_waiting)
@@ -85,8 +122,9 @@ async def test_an_address_that_a_live_task_uses_is_refused():
         (an_assigned("t1", slot=1), an_assigned("t2", slot=1)),
         (an_assigned("t1", slot=1, address="10.77.0.64/24"), an_assigned("t2", slot=2, address="10.77.0.64/24")),
         (an_assigned("t1", slot=1, cpu_nano=2 * CPU), an_assigned("t2", slot=2, cpu_nano=CPU)),
+        (an_assigned("t1", slot=1, claims={"gpu": ["a"]}), an_assigned("t2", slot=2, claims={"gpu": ["a"]})),
     ],
-    ids=["predecessor in its slot", "holder of its address", "holder of the room"],
+    ids=["predecessor in its slot", "holder of its address", "holder of the room", "holder of its device"],
 )
 async def test_a_task_waits_for_who_is_stopping_and_gets_in_when_it_is_over(holder, newcomer, autojump_clock):
     admission = a_node()

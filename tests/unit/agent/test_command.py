@@ -50,6 +50,19 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             "--launcher: '/run/socket' is not right: it must be in a directory of its own, such as /run/NAME/socket: "
             "tasks find that directory empty",
         ),
+        (("m1:2377", "--volumes-dir", "srv"), "--volumes-dir: 'srv': an absolute path without '..' is right"),
+        (
+            ("m1:2377", "--generic-resources", "gpu=a,gpu=2"),
+            "--generic-resources: gpu has the number 2 and 1 more: give one number, or names alone",
+        ),
+        (
+            ("m1:2377", "--labels", "disk=ssd,rack"),
+            "--labels: 'rack': it must be NAME=VALUE, and a name has letters, digits, '-', '_' and '.'",
+        ),
+        (
+            ("m1:2377", "--reserve-cpu=-1"),
+            "--reserve-cpu: -1 is not right: it must be a number (Expected `float` >= 0.0)",
+        ),
         (("m1:2377", "--log-dir", "log"), "--log-dir: 'log' is not right: it must be an absolute path"),
         (
             ("m1:2377", "--logs-kept=-1"),

@@ -8,10 +8,11 @@ import pytest
 
 from beeyard.agent.hook_message import HookMount, HookReply, document, message_of, reply_of
 from beeyard.core.errors import NodeHookError
-from beeyard.core.grant import AddressGrant, MappedPort, PortGrant
+from beeyard.core.grant import AddressGrant, MappedPort, PortGrant, ResourceGrant
 from beeyard.core.model import HOST_NETWORK_ID, Limits, Resources, TaskSpec
 from beeyard.core.states import TaskState
 from beeyard.core.wire import AssignedTask
+from tests.support.builders import some_generic
 
 ADDRESS = AddressGrant(
     id="g1",
@@ -47,7 +48,11 @@ def a_task(**spec: object) -> AssignedTask:
         slot=3,
         spec=TaskSpec(**fields),  # type: ignore[arg-type]
         desired_state=TaskState.RUNNING,
-        grants=(ADDRESS, PortGrant(id="g2", hook="port", ports=(MappedPort(published=80, target=8080),))),
+        grants=(
+            ADDRESS,
+            PortGrant(id="g2", hook="port", ports=(MappedPort(published=80, target=8080),)),
+            ResourceGrant(id="g3", hook="claim", resources=some_generic({"gpu": ["a", "b"], "ssd": 3})),
+        ),
         service_labels={"l": "m"},
     )
 
@@ -74,6 +79,10 @@ def test_the_document_of_version_1() -> None:
             "labels": {"c": "d"},
             "service_labels": {"l": "m"},
             "host_network": False,
+            "resources": [
+                {"kind": "gpu", "value": 2, "names": ["a", "b"]},
+                {"kind": "ssd", "value": 3, "names": []},
+            ],
             "networks": [
                 {
                     "id": "n1",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beeyard.core.constraint import matches, parse, parse_all, split
 from beeyard.core.errors import InvalidSpec
@@ -130,3 +132,123 @@ def test_several_constraints_must_all_hold() -> None:
     assert matches(parse_all(["node.labels.a==1", "node.labels.b!=1"]), node)
     assert not matches(parse_all(["node.labels.a==1", "node.labels.b!=2"]), node)
     assert matches((), node)
+
+
+# --- beyond SwarmKit -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("node.labels.rack in (r1)", True),
+        ("node.labels.rack in (r0, R1 ,r2)", True),
+        ("node.labels.rack in(r0,r2)", False),
+        ("  node.labels.rack  NOT  in  ( r0, r2 ) ", True),
+        ("node.labels.rack not in (r1, r2)", False),
+        ("node.labels.disk in (ssd)", False),
+        ("node.labels.disk not in (ssd)", True),
+        ("node.abc.bcd in (high)", False),
+        ("node.abc.bcd not in (high)", False),
+        ("node.ip in (10.0.0.0/8, 186.17.9.4/24)", True),
+        ("node.ip not in (10.0.0.0/8, 186.17.9.4/24)", False),
+        ("node.ip not in (10.0.0.0/8, nonsense)", False),
+        ("node.labels.rack =~ r[0-9]+", True),
+        ("node.labels.rack=~R.", True),
+        ("node.labels.rack=~r", False),
+        ("node.labels.rack!~r", True),
+        ("node.labels.rack!~^r1$", False),
+        ("node.labels.disk=~.*", False),
+        ("node.labels.disk!~.*", True),
+        ("node.abc.bcd=~.*", False),
+        ("node.abc.bcd!~.*", False),
+        ("node.ip=~186[.]17[.].*", True),
+        ("node.hostname=~(node|yard)-(1|2)", True),
+    ],
+)
+def test_lists_and_patterns_are_compared_on_request(expression: str, expected: bool) -> None:
+    node = a_node("n1abc", hostname="Node-1", labels={"rack": "r1"}, address="tcp://186.17.9.41:77")
+    assert fits(expression, node) is expected
+    assert fits(str(parse(expression)), node) is expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "part"),
+    [
+        ("node.labels.a in ()", "value ''"),
+        ("node.labels.a in (x,)", "value ''"),
+        ("node.labels.a in (x", "expected one operator from ==, !=, in"),
+        ("node.labels.a in x", "expected one operator"),
+        ("node.labels.a in (x)) ", "value 'x)'"),
+        ("in (x)", "key ''"),
+        ("not in (x)", "key ''"),
+        ("node.labels.a is in (x)", "key 'node.labels.a is'"),
+        ("node.labels.a=~", "value ''"),
+        ("node.labels.a=~a{2}", "character not allowed"),
+        ("node.labels.a=~(a", "character 3: a ( has no )"),
+        ("node.labels.a=~*a", "character 1: * repeats nothing"),
+        ("node.labels.a~x", "expected one operator"),
+    ],
+)
+def test_what_is_no_list_and_no_pattern_is_refused(expression: str, part: str) -> None:
+    with pytest.raises(InvalidSpec, match="invalid constraint") as caught:
+        parse(expression)
+    assert part in str(caught.value)
+
+
+def test_commas_of_a_list_do_not_split_the_label_of_a_pool() -> None:
+    label = "node.labels.a in (1, 2),node.labels.b not in(3,4) , node.labels.c==x(y,node.labels.d!=5"
+    assert split(label) == (
+        "node.labels.a in (1, 2)",
+        "node.labels.b not in(3,4)",
+        "node.labels.c==x(y",
+        "node.labels.d!=5",
+    )
+    assert split("node.labels.a in (1, 2)") == ("node.labels.a in (1, 2)",)
+
+
+def test_long_labels_are_split_in_no_time() -> None:
+    assert len(split("a,(" * 40_000)) == 40_001
+    assert len(split("node.a in (" + "1," * 40_000)) == 40_000
+    for expression in ("a" + " " * 200_000 + "b", " " * 200_000 + "in (", "a not " * 40_000 + "in (b)"):
+        with pytest.raises(InvalidSpec):
+            parse(expression)
+
+
+words = st.sampled_from(
+    [
+        "node.labels.a",
+        "node.ip",
+        "engine.labels.b",
+        "in",
+        "not",
+        "==",
+        "!=",
+        "=~",
+        "!~",
+        "(",
+        ")",
+        ",",
+        " ",
+        "r1",
+        "[a",
+        "x*",
+    ]
+)
+
+
+@given(
+    st.one_of(st.lists(words, max_size=8).map("".join), st.lists(words, max_size=8).map(" ".join), st.text(max_size=30))
+)
+def test_any_text_is_refused_or_reads_back_as_it_is_shown(text: str) -> None:
+    try:
+        constraint = parse(text)
+    except InvalidSpec:
+        return
+    assert parse(str(constraint)) == constraint
+    for actual in ("", "r1", "10.0.0.1"):
+        assert constraint.accepts(actual) in (True, False)
+
+
+@given(st.lists(words, max_size=12).map("".join))
+def test_what_a_label_of_a_pool_says_is_lost_nowhere(label: str) -> None:
+    assert "".join(split(label)).replace(" ", "").replace(",", "") == label.replace(" ", "").replace(",", "")

@@ -7,38 +7,12 @@ from collections import Counter
 import msgspec
 import pytest
 
+from beeyard.core.demand import Findings
 from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, PublishedPort
 from beeyard.core.placement import Decision, Demand, PlacementIndex
 from beeyard.core.states import Availability, NodeState
 from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
 from tests.support.placement import WEB, an_index, ids, nodes_of, per_node
-
-
-def test_demand_is_what_a_task_asks_for() -> None:
-    spec = a_task_spec(
-        cpu_nano=CPU,
-        memory_bytes=GIB,
-        constraints=["node.role==worker"],
-        platforms=[Platform(os="linux")],
-        network_ids=["net1"],
-        ports=[PublishedPort(target=8000, published=80), PublishedPort(target=9000)],
-        max_replicas_per_node=2,
-    )
-    demand = Demand.of(a_task(spec=spec, service_id="s9"))
-    assert msgspec.structs.asdict(demand) == {
-        "service_id": "s9",
-        "cpu_nano": CPU,
-        "memory_bytes": GIB,
-        "constraints": ("node.role==worker",),
-        "platforms": (Platform(os="linux"),),
-        "image": "host",
-        "network_ids": ("net1",),
-        "host_ports": (HostPort(port=80),),
-        "max_replicas_per_node": 2,
-        "forwards_ports": True,
-        "pins": (),
-    }
-    assert Demand.of(a_task("t2", spec=spec, service_id="s9")) == demand
 
 
 @pytest.mark.parametrize("amount", [-(2**63), 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
@@ -383,15 +357,21 @@ def test_more_services_than_columns_are_kept_are_counted_right() -> None:
         assert index.explain(limited) == "no suitable node (max replicas per node limit exceed)"
 
 
+def test_tasks_of_more_services_than_columns_are_kept_are_checked_right_together() -> None:
+    """What was found for the first is used again after the kernel's columns have gone to others."""
+    index, findings = an_index("n1", "n2"), Findings()
+    limited = [Demand(f"s{number}", max_replicas_per_node=1) for number in range(40)]
+    for demand in limited:
+        index.hold(f"{demand.service_id}-1", demand, "n1")
+        index.hold(f"{demand.service_id}-2", demand, "n2")
+    for slot, node_id in enumerate(("n1", "n2"), start=1):
+        for demand in limited:
+            task_id = f"{demand.service_id}-{slot}"
+            assert index.feasible(demand, node_id, task_id=task_id, findings=findings) == ""
+
+
 def test_placing_a_task_twice_is_a_mistake() -> None:
     index = an_index("n1")
     index.place(WEB, ["t1"])
     with pytest.raises(AssertionError, match="placed once"):
         index.place(WEB, ["t1"])
-
-
-@pytest.mark.parametrize(("limit", "service_id"), [(0, ""), (2, "s1")])
-def test_demand_of_any_service(limit: int, service_id: str) -> None:
-    """Whose task it is matters only to the limit of replicas per node."""
-    demand = Demand.of(a_task(spec=a_task_spec(cpu_nano=7, max_replicas_per_node=limit)))
-    assert demand.of_any_service() == msgspec.structs.replace(demand, service_id=service_id)

@@ -96,7 +96,7 @@ def test_only_networks_with_pools_have_a_pool_in_the_placement() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"link_kinds": ()}, "missing network driver macvlan on 1 node"),
+        ({"link_kinds": ()}, "missing plugin on 1 node: network driver macvlan"),
         ({"links": ()}, "missing parent interface eth0 for network lan on 1 node"),
         (
             {"links": (a_link("eth0", child_kind="ipvlan"),)},

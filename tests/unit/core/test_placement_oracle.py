@@ -16,9 +16,11 @@ from beeyard.core import reasons
 from beeyard.core.demand import Findings
 from beeyard.core.model import HostPort, Node, Platform
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
+from beeyard.core.preference import Preference
+from beeyard.core.resources import Resources
 from beeyard.core.states import Availability, NodeState
 from tests.reference.placement_oracle import Held, PlacementOracle
-from tests.support.builders import a_link, a_node
+from tests.support.builders import a_link, a_node, some_generic
 
 NODE_IDS = [f"n{number}" for number in range(8)]
 RACKS = ["r1", "R2", "r3"]
@@ -42,6 +44,7 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
     return a_node(
         node_id,
         labels={"rack": draw(st.sampled_from(RACKS))} if not draw(rarely) else {},
+        engine_labels={"zone": draw(st.sampled_from(["z1", "z2"]))} if not draw(rarely) else {},
         cpu_nano=draw(st.integers(0, 6)),
         memory_bytes=draw(st.integers(0, 6)),
         state=NodeState.DOWN if draw(rarely) else NodeState.READY,
@@ -55,6 +58,10 @@ def nodes(draw: st.DrawFn, node_id: str) -> Node:
         links=draw(links),
         listening=[HostPort(protocol="udp", port=58)] if draw(rarely) else [],
         forwards_ports=not draw(rarely),
+        log_drivers=draw(st.sampled_from([(), ("local",), ("local", "syslog:latest")])),
+        volume_drivers=draw(st.sampled_from([(), ("nfs",), ("nfs:latest", "ceph")])),
+        generic=draw(st.sampled_from([{}, {"gpu": 2}, {"gpu": ("g0", "g1", "g2"), "apple": 1}, {"slot": 4}])),
+        reserved=draw(st.sampled_from([None, None, Resources(cpu_nano=1, generic=some_generic({"gpu": 1}))])),
     )
 
 
@@ -70,6 +77,7 @@ demands = st.builds(
             (),
             ("node.labels.rack==r1",),
             ("node.labels.rack!=r2", "node.hostname!=n3"),
+            ("node.labels.rack in (r1, r3)", "node.hostname !~ n[67]"),
             ("node.none==1",),
             ("node.id==N2",),
         ]
@@ -92,6 +100,20 @@ demands = st.builds(
     ),
     max_replicas_per_node=st.sampled_from([0, 0, 0, 1, 2]),
     forwards_ports=st.sampled_from([False, False, True]),
+    log_driver=st.sampled_from([""] * 6 + ["local", "syslog", "none"]),
+    volume_drivers=st.sampled_from([()] * 6 + [("nfs",), ("ceph", "nfs")]),
+    preferences=st.sampled_from(
+        [()] * 6
+        + [
+            (Preference(descriptor="node.labels.rack"),),
+            (
+                Preference(descriptor="engine.labels.zone", unlabelled_last=True),
+                Preference(descriptor="node.labels.rack"),
+            ),
+            (Preference(descriptor="node.labels.rack", weights=(("r1", 2), ("R2", 3))),),
+        ]
+    ),
+    generic=st.sampled_from([()] * 5 + [(("gpu", 1),), (("apple", 1), ("gpu", 2)), (("slot", 3),), (("none", 1),)]),
 )
 
 KINDS = {

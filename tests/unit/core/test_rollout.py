@@ -16,6 +16,7 @@ from beeyard.core.model import (
     UpdateState,
     UpdateStatus,
 )
+from beeyard.core.preference import Preference
 from beeyard.core.rollout import is_dirty, roll_out
 from beeyard.core.slots import Add, Raise, Situation, Steps, TaskTimes, slots_of
 from beeyard.core.states import NodeState, TaskState
@@ -85,12 +86,13 @@ def _usual_times(task: Task) -> Times:
         (1, OLD_SPEC, "n1", True),
         (1, a_task_spec(args=["new"], constraints=["node.labels.rack==r9"]), "n1", False),  # only constraints differ
         (1, a_task_spec(args=["new"], constraints=["node.labels.rack==r9"]), "n2", True),
+        (1, a_task_spec(args=["new"], preferences=[Preference(descriptor="node.labels.rack")]), "n1", False),
         (1, a_task_spec(args=["new"], constraints=["node.labels.rack==r9"]), "", True),
         (1, a_task_spec(args=["new"], constraints=["node.labels.rack==r9"]), "removed", True),
     ],
 )
 def test_what_makes_a_task_dirty(version: int, spec: object, node_id: str, dirty: bool) -> None:
-    """Another task spec does, unless constraints alone differ and the task's node satisfies the new ones."""
+    """Another task spec does, unless constraints and preferences alone differ and the task's node satisfies the new ones."""
     wanted = msgspec.structs.replace(NEW_SPEC, constraints=("node.labels.rack==r1",)) if spec != OLD_SPEC else NEW_SPEC
     wanted = NEW_SPEC if spec == NEW_SPEC else wanted
     service = msgspec.structs.replace(a_service(task=wanted), spec_version=2)

@@ -68,6 +68,12 @@ def test_root_and_the_hosts_network_are_understood(tmp_path: Path) -> None:
     assert understood(script_of(order, User(0, 0)))[0] == 0
 
 
+def test_output_that_nobody_wants_has_no_file(tmp_path: Path) -> None:
+    log = f"{tmp_path}/log/{'t' * 25}.log".encode()
+    kept = [log in script_of(an_order(tmp_path, keeps_output=keeps), User(0, 0)) for keeps in (True, False)]
+    assert kept == [True, False]
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

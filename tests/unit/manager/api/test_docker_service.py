@@ -18,24 +18,11 @@ from beeyard.core.model import (
     UpdateConfig,
     UpdateOrder,
 )
+from beeyard.core.mounts import LogDriver
+from beeyard.core.preference import Preference
 from beeyard.manager.api.docker_service import read_service_spec, show_service_spec
-
-
-def a_body(**container: Any) -> dict[str, Any]:
-    """What the docker command sends for the least that a user may say."""
-    return {
-        "Name": "web",
-        "Labels": {},
-        "TaskTemplate": {
-            "ContainerSpec": {"Image": "host:latest", "Init": False, "DNSConfig": {}, **container},
-            "Resources": {"Limits": {}, "Reservations": {}},
-            "Placement": {},
-            "ForceUpdate": 0,
-        },
-        "Mode": {"Replicated": {}},
-        "EndpointSpec": {"Mode": "vip"},
-    }
-
+from tests.support.builders import some_generic
+from tests.support.docker_bodies import a_service_body as a_body
 
 FULL: dict[str, Any] = {
     "Name": "web",
@@ -58,7 +45,14 @@ FULL: dict[str, Any] = {
         },
         "Resources": {
             "Limits": {"NanoCPUs": 500_000_000, "MemoryBytes": 64 << 20, "Pids": 10},
-            "Reservations": {"NanoCPUs": 250_000_000, "MemoryBytes": 32 << 20},
+            "Reservations": {
+                "NanoCPUs": 250_000_000,
+                "MemoryBytes": 32 << 20,
+                "GenericResources": [
+                    {"DiscreteResourceSpec": {"Kind": "gpu", "Value": 2}},
+                    {"DiscreteResourceSpec": {"Kind": "SSD", "Value": 100}},
+                ],
+            },
         },
         "RestartPolicy": {
             "Condition": "on-failure",
@@ -68,9 +62,14 @@ FULL: dict[str, Any] = {
         },
         "Placement": {
             "Constraints": ["node.labels.rack==r1"],
+            "Preferences": [
+                {"Spread": {"SpreadDescriptor": "node.labels.zone"}},
+                {"Spread": {"SpreadDescriptor": "Engine.Labels.rack:r1=2,unlabelled=last"}},
+            ],
             "MaxReplicas": 2,
             "Platforms": [{"Architecture": "amd64", "OS": "linux"}],
         },
+        "LogDriver": {"Name": "local", "Options": {}},
         "Networks": [{"Target": "lan"}],
         "ForceUpdate": 2,
         "Runtime": "container",
@@ -102,7 +101,14 @@ def test_every_field_that_a_user_may_set_reaches_the_model() -> None:
     assert (task.env, task.user, task.dir, task.hostname) == (("A=1", "B=x=y", "C="), "nobody:nogroup", "/tmp", "h1")
     assert (task.container_labels, task.stop_signal, task.stop_grace_s) == ({"c": "1"}, "SIGINT", 3.5)
     assert task.limits == Limits(cpu_nano=500_000_000, memory_bytes=64 << 20, pids=10)
-    assert task.reservations == Resources(cpu_nano=250_000_000, memory_bytes=32 << 20)
+    assert task.reservations == Resources(
+        cpu_nano=250_000_000, memory_bytes=32 << 20, generic=some_generic({"SSD": 100, "gpu": 2})
+    )
+    assert task.log_driver == LogDriver(name="local")
+    assert task.preferences == (
+        Preference(descriptor="node.labels.zone"),
+        Preference(descriptor="engine.labels.rack", weights=(("r1", 2),), unlabelled_last=True),
+    )
     assert task.restart == RestartPolicy(
         condition=RestartCondition.ON_FAILURE, delay_s=1.0, max_attempts=3, window_s=120.0
     )
@@ -183,14 +189,10 @@ REFUSED_BY_FLAG = [
     ({**a_body(), "RollbackConfig": {"Parallelism": 5}}, "--rollback"),
 ]
 IN_TEMPLATE = [
-    ({"LogDriver": {"Name": "json-file"}}, "--log-driver"),
+    ({"LogDriver": {"Options": {"max-size": "1m"}}}, "--log-opt"),
+    ({"LogDriver": {"Name": "local", "Options": {"max-size": "1m"}}}, "--log-opt"),
     ({"PluginSpec": {"Name": "p"}}, "plugin"),
     ({"Runtime": "plugin"}, "runtime"),
-    ({"Placement": {"Preferences": [{"Spread": {"SpreadDescriptor": "node.labels.zone"}}]}}, "--placement-pref"),
-    (
-        {"Resources": {"Reservations": {"GenericResources": [{"DiscreteResourceSpec": {}}, {"x": 1}]}}},
-        "--generic-resource",
-    ),
     ({"Networks": [{"Target": "lan", "Aliases": ["db"]}]}, "alias="),
     ({"Networks": [{"Target": "lan", "DriverOpts": {"a": "b"}}]}, "driver-opt="),
 ]

@@ -24,9 +24,20 @@ SERVICE: dict[str, Any] = {
     "Labels": {"a": "b"},
     "TaskTemplate": {
         "ContainerSpec": {"Image": "host", "Args": ["a"], "Env": ["A=1"], "StopSignal": "INT", "StopGracePeriod": 5},
-        "Resources": {"Limits": {"NanoCPUs": 1_000_000, "Pids": 1}, "Reservations": {"MemoryBytes": 1 << 30}},
+        "Resources": {
+            "Limits": {"NanoCPUs": 1_000_000, "Pids": 1},
+            "Reservations": {
+                "MemoryBytes": 1 << 30,
+                "GenericResources": [{"DiscreteResourceSpec": {"Kind": "gpu", "Value": 1}}],
+            },
+        },
         "RestartPolicy": {"Condition": "any", "Delay": 1, "MaxAttempts": 1, "Window": 1},
-        "Placement": {"Constraints": ["node.id==1"], "Platforms": [{"Architecture": "amd64", "OS": "linux"}]},
+        "Placement": {
+            "Constraints": ["node.id==1"],
+            "Platforms": [{"Architecture": "amd64", "OS": "linux"}],
+            "Preferences": [{"Spread": {"SpreadDescriptor": "node.labels.zone:a=2"}}],
+        },
+        "LogDriver": {"Name": "local", "Options": {}},
         "Networks": [{"Target": "lan"}],
         "ForceUpdate": 1,
     },

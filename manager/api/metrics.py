@@ -1,0 +1,65 @@
+"""`/beeyard/v1/metrics`: how full the nodes are, in the text format that Prometheus reads.
+
+Source of the format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from starlette.routing import Route
+
+from beeyard.core.resources import Resources, Room
+from beeyard.manager.api.call import Call, Reply, route
+from beeyard.manager.api.context import Context
+from beeyard.manager.api.lookup import node_name
+
+_SERIES: tuple[tuple[str, str, Callable[[Room], Resources]], ...] = (
+    ("total", "What a node has for tasks", lambda room: room.total),
+    ("reserved", "What the tasks of a node reserve", lambda room: room.taken),
+    ("free", "What a node has left for tasks", lambda room: room.free),
+)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def routes(context: Context) -> list[Route]:
+    """The routes of this resource."""
+    return [route("GET", "/beeyard/v1/metrics", metrics, context)]
+
+
+async def metrics(context: Context, call: Call) -> Reply:
+    rooms: list[tuple[str, Room]] = []
+    for node in sorted(context.store.nodes.values(), key=lambda node: (node_name(node), node.id)):
+        room = context.status.room(node.id)
+        if room is not None:
+            rooms.append((f'node="{_escaped(node_name(node))}",node_id="{node.id}"', room))
+    lines = list(_lines(rooms))
+    return Reply("".join(f"{line}\n" for line in lines).encode(), content_type=CONTENT_TYPE)
+
+
+def _lines(rooms: list[tuple[str, Room]]) -> Iterator[str]:
+    for name, what, of in _SERIES:
+        metric = f"beeyard_node_resource_{name}"
+        yield f"# HELP {metric} {what}: cores, bytes, or a number of a generic kind."
+        yield f"# TYPE {metric} gauge"
+        for labels, room in rooms:
+            for kind, amount in _amounts(of(room)):
+                yield f'{metric}{{{labels},kind="{_escaped(kind)}"}} {amount}'
+    yield "# HELP beeyard_node_tasks Tasks that have a place on a node."
+    yield "# TYPE beeyard_node_tasks gauge"
+    for labels, room in rooms:
+        yield f"beeyard_node_tasks{{{labels}}} {room.n_tasks}"
+
+
+def _amounts(resources: Resources) -> Iterator[tuple[str, str]]:
+    yield "cpu", f"{resources.cpu_nano / 10**9:.9g}"
+    yield "memory", str(resources.memory_bytes)
+    for kind, amount in resources.generic_amounts:
+        yield f"generic/{kind}", str(amount)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+__all__ = ["routes"]
