@@ -9,6 +9,7 @@ from typing import Any
 from beeyard.runtime.sim import CPU_NANO
 from tests.sim.layout import LAN, ROUTED, Layout
 from tests.sim.sizes import FIXED_PORT_TASKS, UNITS, Sizes
+from tests.sim.volumes import mounts_of
 
 FIXED_PORT = 8000
 # Every machine has two for each task that there can be: what is asked for fits.
@@ -41,7 +42,7 @@ def draw_service(rng: random.Random, number: int, layout: Layout, network_ids: d
         "Name": f"web-{number}",
         "Labels": labels,
         "TaskTemplate": {
-            "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
+            "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"], "Mounts": mounts_of(number)},
             "Resources": {
                 "Reservations": {
                     "NanoCPUs": rng.choice(sizes.units) * CPU_NANO // UNITS,
