@@ -23,6 +23,7 @@ import numpy as np
 from beeyard.core import filters, packing, reasons, turns
 from beeyard.core.asking import Asking
 from beeyard.core.demand import Decision, Demand, Placed, PoolColumn, ReasonCount
+from beeyard.core.failing import Failing, find_failing
 from beeyard.core.failures import FailureMemory
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
@@ -53,6 +54,19 @@ class PlacementIndex:
         self.ports = self._holds.ports
         self.volumes = self._asking.volumes
         self._failures = FailureMemory()
+
+    def copy(self) -> PlacementIndex:
+        """An index of its own to try things on. It is good until this one changes."""
+        twin = PlacementIndex.__new__(PlacementIndex)
+        twin.__dict__.update(self.__dict__)
+        twin._table = self._table.copy()
+        twin._kinds = self._kinds.copy(twin._table)
+        twin._links, twin._pools = self._links.copy(), self._pools.copy()
+        twin._holds = self._holds.copy(twin._table, twin._kinds, twin._pools, twin._links)
+        twin._asking = self._asking.copy(twin._table, twin._kinds, twin._holds, twin._pools, twin._links)
+        twin.ports, twin.volumes = twin._holds.ports, twin._asking.volumes
+        twin._failures = self._failures.copy()
+        return twin
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -245,6 +259,10 @@ class PlacementIndex:
         """
         fitting, counts = self._why(demand, masked)
         return "" if fitting else _sentence(demand, counts)
+
+    def verdicts(self, demand: Demand, *, masked: Collection[str] = ()) -> Failing:
+        """For every node all filters that the demand fails there, as a set of bits; see `core.failing`."""
+        return find_failing(self._table, self._asking, demand, masked)
 
     def _why(self, demand: Demand, masked: Collection[str]) -> tuple[int, list[ReasonCount]]:
         """How many of the nodes it may go to fit now, and why the others do not."""

@@ -33,6 +33,12 @@ class PreferenceTrees:
         self._columns = columns
         self._trees: dict[tuple[Preference, ...], _Tree] = {}
 
+    def copy(self, columns: NodeColumns) -> PreferenceTrees:
+        """The same trees over a copy of the columns."""
+        twin = PreferenceTrees(columns)
+        twin._trees = dict(self._trees)
+        return twin
+
     def branches(self, preferences: tuple[Preference, ...], counts: Counter[int]) -> Branches:
         """The tree for some preferences in the kernel's form.
 
