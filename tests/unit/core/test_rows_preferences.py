@@ -115,6 +115,17 @@ def test_unlabelled_nodes_come_last_on_request(path: str) -> None:
     assert place(index, last, 4, path) == {"n1": 3, "n2": 1}
 
 
+def test_without_nodes_or_with_none_left_there_is_no_suitable_one() -> None:
+    index = PlacementIndex()
+    demand = Demand("s1", preferences=over("node.labels.az", "node.labels.rack:unlabelled=last"))
+    assert index.place(demand, ["t1"]).explanation == "no suitable node"
+    index.set_node(a_node("n1"))
+    index.remove_node("n1")
+    assert index.place(demand, ["t1"]).explanation == "no suitable node"
+    index.set_node(a_node("n2", labels={"az": "a"}))
+    assert nodes_of(index.place(demand, ["t1"])) == ["n2"]
+
+
 def test_labels_of_engines_are_levels_too_and_a_preference_keeps_nothing_waiting() -> None:
     index = PlacementIndex()
     index.set_node(a_node("n1", engine_labels={"az": "a"}, cpu_nano=1))
