@@ -2,10 +2,11 @@
 
 Theory of operation
 -------------------
-A walk meets only rows that pass the filters which do not change while tasks are placed, and that have about enough room:
-the index and `Ask.passing` see to that. What is left is checked row by row. When many rows that the masks let through do
-not fit, for a reason that no mask knows (ports, pools, limits), a full scan makes a mask of those that do. While tasks
-are only placed, nothing that does not fit begins to fit, so that this mask stays good until the Ask is forgotten.
+A walk meets only rows that pass the filters which do not change while tasks are placed, and that have about enough
+room: the index and `Ask.passing` see to that. What is left is checked row by row. When many rows that the masks let
+through do not fit, for a reason that no mask knows (ports, pools, limits), a full scan makes a mask of those that do.
+While tasks are only placed, nothing that does not fit begins to fit, so that this mask stays good until the Ask is
+forgotten.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t

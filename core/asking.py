@@ -52,6 +52,14 @@ class Asking:
         self._no_flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)  # without host ports or masked nodes
         self._no_tasks: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
+    def copy(self, table: NodeTable, kinds: Kinds, holds: Holds, pools: PoolRows, links: ParentLinks) -> Asking:
+        """One of its own to try things on, over copies of the rest."""
+        twin = Asking(table, kinds, holds, pools, links)
+        twin.columns, twin.networks = self.columns.copy(links), dict(self.networks)
+        twin._trees = self._trees.copy(twin.columns)
+        twin.volumes = self.volumes.copy(twin.columns, holds.rows)
+        return twin
+
     # --- networks ----------------------------------------------------------------------------------------------------
 
     def set_network(self, network_id: str, driver: str, pools: Sequence[PoolColumn], name: str) -> None:

@@ -1,7 +1,7 @@
 """The tree that the tasks of a service are spread over, with its tasks by branch.
 
-A branch gets tasks in proportion to its weight: the next one goes to where tasks + 1, divided by the weight, is least, as
-seats go to parties by d'Hondt. The division is never made; products are compared.
+A branch gets tasks in proportion to its weight: the next one goes to where tasks + 1, divided by the weight, is least,
+as seats go to parties by d'Hondt. The division is never made; products are compared.
 """
 
 

@@ -1,6 +1,6 @@
 """The data sheet of a demand as the kernel sees it, and the verdicts on a row."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from beeyard.core.branches cimport Branches
 from beeyard.core.node_table cimport Needs, NodeTable
@@ -18,6 +18,7 @@ cdef enum Verdict:
     ABSENT = 255
 
 cdef enum:
+    SET_OF_LINK = 17        # the bit in a set of verdicts that stands for LINK, which is too large to be one
     ALONE = 1               # the kind of link that tolerates none beside it on its parent
     BLOCK_ROWS = 256        # rows whose keys are computed at a time: 2 KiB of keys stay in the first-level cache
 

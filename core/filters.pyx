@@ -338,6 +338,42 @@ def check_all(NodeTable table, Ask ask, uint8_t[::1] verdicts):
     return fitting
 
 
+def check_sets(NodeTable table, Ask ask, uint32_t[::1] failing):
+    """Write, for every row, which filters it fails: bit number v for Verdict v; POOL and LINK stand for all networks.
+
+    `static_code` is not looked at: there may be several reasons behind one code. An absent row fails bit 31 alone.
+
+    Args:
+        failing: (table.size,) uint32, overwritten.
+    """
+    cdef Py_ssize_t row
+    if failing.shape[0] != table.size:
+        raise ValueError(f"{failing.shape[0]} sets for {table.size} rows")
+    with nogil:
+        for row in range(table.size):
+            failing[row] = _failing(table, ask, row)
+
+
+cdef uint32_t _failing(NodeTable table, Ask ask, Py_ssize_t row) except? 0xFFFFFFFF nogil:
+    """The filters of `Ask.check`, none left out because an earlier one fails."""
+    cdef uint32_t bits = 0
+    cdef int index
+    cdef Py_ssize_t network
+    if table.state[row] == 0:
+        return <uint32_t>1 << 31
+    bits |= <uint32_t>(table.state[row] != 2) << NOT_READY
+    for index in range(ask.needs.n):
+        bits |= <uint32_t>(table.free[ask.needs.kind[index], row] < ask.needs.amount[index]) << RESOURCES
+    bits |= <uint32_t>(ask.ports_taken[row] != 0) << HOST_PORT
+    bits |= <uint32_t>(ask.service_tasks[row] >= ask.max_replicas) << MAX_REPLICAS
+    bits |= <uint32_t>(ask.refused[row] != 0 or ask.only >= 0 and ask.only != row) << REFUSED
+    if ask.n_networks:
+        network = ask.try_pools(row)
+        bits |= <uint32_t>(network < ask.n_networks) << POOL
+        bits |= <uint32_t>(network > ask.n_networks) << SET_OF_LINK
+    return bits
+
+
 VERDICT_NOT_READY = NOT_READY
 VERDICT_RESOURCES = RESOURCES
 VERDICT_HOST_PORT = HOST_PORT

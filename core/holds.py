@@ -6,7 +6,8 @@ A *hold* begins when the task is placed, or when it is found in the store, and e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from copy import copy
 
 import msgspec
 
@@ -31,6 +32,42 @@ class Hold(msgspec.Struct, gc=False):
     links: tuple[LinkUse, ...] = ()  # its links on the node's parents
 
 
+class Layer(MutableMapping[str, Hold]):
+    """Holds over those of somebody else, which stay as they are: what is read from there is a copy."""
+
+    def __init__(self, below: MutableMapping[str, Hold]) -> None:
+        self._below = below
+        self._own: dict[str, Hold] = {}
+        self._gone: set[str] = set()
+
+    def __getitem__(self, task_id: str) -> Hold:
+        hold = self._own.get(task_id)
+        if hold is None:
+            if task_id in self._gone:
+                raise KeyError(task_id)
+            hold = self._own[task_id] = copy(self._below[task_id])
+        return hold
+
+    def __setitem__(self, task_id: str, hold: Hold) -> None:
+        self._own[task_id] = hold
+
+    def __delitem__(self, task_id: str) -> None:
+        if task_id not in self:
+            raise KeyError(task_id)
+        self._own.pop(task_id, None)
+        self._gone.add(task_id)
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._own or (task_id not in self._gone and task_id in self._below)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from list(self._own)
+        yield from [task_id for task_id in self._below if task_id not in self._own and task_id not in self._gone]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Holds:
     """The holds of all tasks, and everything that is counted by them. Each call changes all counts or none."""
 
@@ -40,20 +77,35 @@ class Holds:
         self._pools = pools
         self._links = links
         self.rows: dict[str, int] = {}  # of the known nodes in the table
-        self.by_task: dict[str, Hold] = {}
-        self._by_node: dict[str, dict[str, Hold]] = {}
+        self.by_task: MutableMapping[str, Hold] = {}
+        self._below: Holds | None = None  # whose copy this is: nodes that nobody touched here are as there
+        self._by_node: dict[str, dict[str, None]] = {}  # ids of tasks
         self.services = ServiceTasks()
         self.ports = PortTable()
 
-    def on(self, node_id: str) -> Iterable[Hold]:
-        """Those of a node, known or not."""
-        return self._by_node.get(node_id, {}).values()
+    def copy(self, table: NodeTable, kinds: Kinds, pools: PoolRows, links: ParentLinks) -> Holds:
+        """Holds of their own to try things on, until these change; over copies of the rest. Cheap however many there are."""
+        twin = Holds(table, kinds, pools, links)
+        twin._below, twin.by_task, twin.rows = self, Layer(self.by_task), dict(self.rows)
+        twin.services, twin.ports = self.services.copy(), self.ports.copy()
+        return twin
+
+    def tasks_on(self, node_id: str) -> Collection[str]:
+        """Ids of the tasks that have holds on a node, known or not, in the order in which they came."""
+        of_node = self._by_node.get(node_id)
+        if of_node is None:
+            return () if self._below is None else self._below.tasks_on(node_id)
+        return of_node
+
+    def on(self, node_id: str) -> list[Hold]:
+        """The holds of a node, known or not."""
+        return [self.by_task[task_id] for task_id in self.tasks_on(node_id)]
 
     def add(self, task_id: str, demand: Demand, node_id: str, links: tuple[LinkUse, ...]) -> None:
         """Occupy a node for a task that has no hold yet."""
         hold = Hold(demand, self._kinds.needs(demand), node_id, links=links)
         self.by_task[task_id] = hold
-        self._by_node.setdefault(node_id, {})[task_id] = hold
+        self._own(node_id)[task_id] = None
         row = self.rows.get(node_id)
         if row is not None:
             self.count(hold, row)
@@ -64,9 +116,9 @@ class Holds:
         if hold is None:
             return
         self.settle(hold)
-        of_node = self._by_node[hold.node_id]
+        of_node = self._own(hold.node_id)
         del of_node[task_id]
-        if not of_node:
+        if not of_node and self._below is None:
             del self._by_node[hold.node_id]
         if hold.counted:
             self.uncount(hold, self.rows[hold.node_id])
@@ -75,6 +127,13 @@ class Holds:
         """End a hold's plan."""
         self._pools.settle(hold.plans)
         hold.plans = ()
+
+    def _own(self, node_id: str) -> dict[str, None]:
+        """The tasks of a node, to be changed."""
+        of_node = self._by_node.get(node_id)
+        if of_node is None:
+            of_node = self._by_node[node_id] = dict.fromkeys(self.tasks_on(node_id))
+        return of_node
 
     def count(self, hold: Hold, row: int) -> None:
         """Put a hold into the table."""
@@ -150,8 +209,8 @@ class Holds:
             by_task[task_id] = hold
             of_node = by_node.get(node_id)
             if of_node is None:
-                of_node = by_node[node_id] = {}
-            of_node[task_id] = hold
+                of_node = self._own(node_id)
+            of_node[task_id] = None
             placed.append(where)
         self.services.note(demand.service_id, rows)
         if not demand.pins:

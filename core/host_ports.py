@@ -33,6 +33,14 @@ class PortTable:
         self._listening: dict[HostPort, dict[str, None]] = {}
         self._of_node: dict[str, tuple[HostPort, ...]] = {}  # what listens there
 
+    def copy(self) -> PortTable:
+        """One of its own to try things on."""
+        twin = PortTable()
+        twin._taken = {port: nodes.copy() for port, nodes in self._taken.items()}
+        twin._listening = {port: dict(nodes) for port, nodes in self._listening.items()}
+        twin._of_node = dict(self._of_node)
+        return twin
+
     def take(self, node_id: str, ports: Iterable[HostPort]) -> None:
         """A task holds these ports of a node, known or not."""
         for port in ports:

@@ -26,6 +26,12 @@ class Kinds:
         self._needs: dict[tuple[int, int, tuple[tuple[str, int], ...]], Needs] = {}
         self._nowhere = Needs([(CPU, AMOUNT_MAX)])
 
+    def copy(self, table: NodeTable) -> Kinds:
+        """The same numbers for a copy of the table."""
+        twin = Kinds(table)
+        twin._number, twin._needs = dict(self._number), dict(self._needs)
+        return twin
+
     @property
     def names(self) -> list[str]:
         """Of the generic kinds, in order of their numbers, which begin at 2."""

@@ -19,66 +19,20 @@ from numpy.typing import NDArray
 from beeyard.core import constraint
 from beeyard.core.demand import PoolColumn
 from beeyard.core.errors import InvalidSpec
+from beeyard.core.interned_column import SHAPES_MAX, Codes, Column, Read
 from beeyard.core.model import Node, Platform
 from beeyard.core.mounts import NO_LOG
 from beeyard.core.network_options import KIND_ALONE, vlan_of
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
 
-Codes = NDArray[np.uint8]
-Read = Callable[[Node], Hashable]
-
 # 190: what is left of a byte above the kernel's own verdicts (filters.pxd).
 CODES_MAX = 190
-# 256 shapes of 100,000 rows are 26 MB, far above what the services of a cluster differ in.
-SHAPES_MAX = 256
 
 # What an agent's report says of a parent.
 USABLE, MISSING, NO_VLAN, BY_MACVLAN, BY_IPVLAN = range(5)
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-class _Column:
-    """One property of all nodes, interned: `ids[row]` is the number of the row's value."""
-
-    def __init__(self, read: Read, nodes: Sequence[Node | None]) -> None:
-        self._read = read
-        self._number: dict[Hashable, int] = {}
-        self.values: list[Any] = []
-        self._answers: dict[Hashable, Codes] = {}
-        self.ids = np.zeros(max(len(nodes), 64), dtype=np.int32)
-        for row, node in enumerate(nodes):
-            if node is not None:
-                self.set(row, node)
-
-    def set(self, row: int, node: Node) -> bool:
-        """Store a node's value; whether answers given before no longer hold for the row."""
-        value = self._read(node)
-        number = self._number.get(value)
-        is_new = number is None
-        if number is None:
-            number = self._number[value] = len(self.values)
-            self.values.append(value)
-        if row >= len(self.ids):
-            self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)])
-        changed = is_new or bool(self.ids[row] != number)
-        self.ids[row] = number
-        return changed
-
-    def answers(self, question: Hashable, answer: Callable[[Any], int], size: int) -> Codes:
-        """`answer(value)` for each of the first `size` rows; values already asked this question are not asked again."""
-        known = self._answers.get(question)
-        n_known = 0 if known is None else len(known)
-        if known is None or n_known < len(self.values):
-            more = np.fromiter((answer(v) for v in self.values[n_known:]), dtype=np.uint8)
-            known = more if known is None else np.concatenate([known, more])
-            if len(self._answers) >= SHAPES_MAX:
-                self._answers.pop(next(iter(self._answers)))
-            self._answers[question] = known
-        if not len(known):
-            return np.zeros(size, dtype=np.uint8)
-        return known[self.ids[:size]]
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -140,8 +94,16 @@ class NodeColumns:
         self._links = links
         self.nodes: list[Node | None] = []
         self.ids: list[str] = []  # of the nodes; "" where none is
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, Column] = {}
         self._fits: dict[Hashable, Fit] = {}
+
+    def copy(self, links: ParentLinks) -> NodeColumns:
+        """One of its own to try things on; what was derived is shared."""
+        twin = NodeColumns(links)
+        twin.epoch, twin.nodes, twin.ids = self.epoch, list(self.nodes), list(self.ids)
+        twin._columns = {name: column.copy() for name, column in self._columns.items()}
+        twin._fits = dict(self._fits)
+        return twin
 
     def set(self, row: int, node: Node) -> None:
         """Store a node. Nothing is derived anew when no property that was ever asked for has changed."""
@@ -296,10 +258,10 @@ class NodeColumns:
     def _ask(self, name: str, question: Hashable, answer: Callable[[Any], int]) -> Codes:
         return self._column(name).answers(question, answer, len(self.nodes))
 
-    def _column(self, name: str) -> _Column:
+    def _column(self, name: str) -> Column:
         if name not in self._columns:
             read = _READ.get(name) or (lambda node: constraint.node_property(name, node))
-            self._columns[name] = _Column(read, self.nodes)
+            self._columns[name] = Column(read, self.nodes)
         return self._columns[name]
 
 

@@ -64,6 +64,10 @@ cdef extern from *:
     ) noexcept nogil
 
 
+# Of all tables of the process: a bitmap made for one order of positions is never taken for one of another order.
+cdef Py_ssize_t generations = 0
+
+
 cdef class NodeIndex:
     """Positions and bitmaps of one table, which tells it of every change."""
 
@@ -80,6 +84,7 @@ cdef class NodeIndex:
             ready: by row: 1 where the row is to be found.
             size: number of rows.
         """
+        global generations
         cdef Py_ssize_t row, place
         order = np.argsort(np.asarray(tie_break)[:size], kind="stable").astype(np.int32)
         self.n = size
@@ -96,11 +101,26 @@ cdef class NodeIndex:
         self.n_rooms = 0
         for row in range(INDEX_KINDS_MAX):
             self.watched[row] = 0
-        self.generation += 1
+        generations += 1
+        self.generation = generations
         self.valid = True
         for row in range(size):
             if ready[row]:
                 self.show(row, tasks[row])
+
+    def copy(self):
+        """The same index for a copy of its table. The order of the positions is shared: it never changes."""
+        cdef NodeIndex twin = NodeIndex()
+        if not self.valid:
+            return twin
+        levels, n_levels = np.zeros((LEVELS_MAX, self.n_words), dtype=np.uint64), self.level_top + 1
+        levels[:n_levels] = self.level_bits[:n_levels]
+        twin.level_bits, twin.level_count, twin.level_top = levels, np.array(self.level_count), self.level_top
+        twin.room_bits, twin.n_rooms = np.array(self.room_bits), self.n_rooms
+        twin.watched, twin.room_at = self.watched, self.room_at
+        twin.row_at, twin.position, twin.n, twin.n_words = self.row_at, self.position, self.n, self.n_words
+        twin.generation, twin.valid = self.generation, True
+        return twin
 
     def watch(self, Py_ssize_t kind, int room, const int64_t[::1] free):
         """Keep the bitmap of rows with at least 2**room of a kind from now on. Idempotent.

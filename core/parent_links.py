@@ -46,6 +46,15 @@ class ParentLinks:
         self._index: dict[str, int] = {}  # of contested parents
         self._held: list[dict[int, Counter[str]]] = []  # by contested parent, by row
 
+    def copy(self) -> ParentLinks:
+        """One of its own to try things on."""
+        twin = ParentLinks()
+        twin.kinds, twin.counts, twin.contested = self.kinds.copy(), self.counts.copy(), self.contested
+        twin._known = {parent: dict(kinds) for parent, kinds in self._known.items()}
+        twin._number, twin._words, twin._index = dict(self._number), dict(self._words), dict(self._index)
+        twin._held = [{row: held.copy() for row, held in by_row.items()} for by_row in self._held]
+        return twin
+
     def know(self, parent: str, kind: str) -> bool:
         """Note that there may be links of a kind on a parent; True when it has become contested and must be counted."""
         if kind not in self._number:

@@ -19,10 +19,14 @@ from functools import partial
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from beeyard.core import filters, packing, reasons, turns
+from beeyard.core import batch, filters, reasons, turns
 from beeyard.core.asking import Asking
+from beeyard.core.batch import TASKS_MIN, PackingReport
+from beeyard.core.best_fit import place_at
 from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount
+from beeyard.core.failing import Failing, find_failing
 from beeyard.core.failures import FailureMemory
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
@@ -36,13 +40,21 @@ from beeyard.core.reasons import Reason
 from beeyard.core.resources import Room
 from beeyard.core.row_batch import RowBatch
 from beeyard.core.states import Availability, NodeState
+from beeyard.core.strategies import PACK, SPREAD, Strategies
 from beeyard.core.volume import VolumeUse
 
 
 class PlacementIndex:
     """Nodes, pools and holds. Deterministic: the same calls give the same placements; `seed` varies who wins a tie."""
 
-    def __init__(self, seed: str = "") -> None:
+    def __init__(self, seed: str = "", strategy: str = SPREAD) -> None:
+        """
+        Args:
+            strategy: by which tasks are placed that name none, see `core.strategies`.
+
+        Raises:
+            ValueError: there is no such strategy.
+        """
         self._seed = seed.encode()
         self._table = NodeTable()
         self._kinds = Kinds(self._table)
@@ -53,6 +65,21 @@ class PlacementIndex:
         self.ports = self._holds.ports
         self.volumes = self._asking.volumes
         self._failures = FailureMemory()
+        self._strategies = Strategies(self._table, self._kinds, strategy)
+
+    def copy(self) -> PlacementIndex:
+        """An index of its own to try things on. It is good until this one changes."""
+        twin = PlacementIndex.__new__(PlacementIndex)
+        twin.__dict__.update(self.__dict__)
+        twin._table = self._table.copy()
+        twin._kinds = self._kinds.copy(twin._table)
+        twin._links, twin._pools = self._links.copy(), self._pools.copy()
+        twin._holds = self._holds.copy(twin._table, twin._kinds, twin._pools, twin._links)
+        twin._asking = self._asking.copy(twin._table, twin._kinds, twin._holds, twin._pools, twin._links)
+        twin.ports, twin.volumes = twin._holds.ports, twin._asking.volumes
+        twin._failures = self._failures.copy()
+        twin._strategies = self._strategies.copy(twin._table, twin._kinds)
+        return twin
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -197,23 +224,82 @@ class PlacementIndex:
 
     def _place(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str], now_s: float) -> list[Placed]:
         faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
-        spread = partial(self._spread, demand, faulty)
+        choose = partial(self._choose, demand, faulty)
         if demand.volumes:
-            spread = partial(turns.with_volumes, self.volumes, demand, spread=spread)
-        return spread(task_ids, masked)
+            choose = partial(turns.with_volumes, self.volumes, demand, spread=choose)
+        return choose(task_ids, masked)
 
-    def _spread(
+    def _choose(
         self, demand: Demand, faulty: Mapping[str, int], task_ids: Sequence[str], masked: Collection[str]
     ) -> list[Placed]:
         """Place the first of some tasks, as many as fit, in one pass of the kernel."""
         ask = self._asking.ask(demand, masked, faulty=faulty)
         rows = np.empty(len(task_ids), dtype=np.int32)
         pools = np.empty((len(task_ids), ask.n_networks), dtype=np.int32)
-        n_placed = packing.spread(self._table, ask, rows, pools)
+        n_placed = self._strategies.place(demand, ask, rows, pools)
+        return self._hold_placed(demand, task_ids, rows[:n_placed], pools[:n_placed])
+
+    def _hold_placed(
+        self, demand: Demand, task_ids: Sequence[str], rows: NDArray[np.int32], pools: NDArray[np.int32]
+    ) -> list[Placed]:
+        """Make the holds of the first of some tasks, whose room the kernel has taken."""
         node_ids, links_in = self._asking.columns.ids, self._asking.fit(demand).links
-        return self._holds.add_placed(
-            demand, task_ids, rows[:n_placed].tolist(), pools[:n_placed].tolist(), node_ids, links_in
+        return self._holds.add_placed(demand, task_ids, rows.tolist(), pools.tolist(), node_ids, links_in)
+
+    def place_many(
+        self, groups: Sequence[tuple[Demand, Sequence[str]]], *, now_s: float = 0.0, rounds: int = 0
+    ) -> tuple[list[Decision], PackingReport | None]:
+        """Place many groups: those to be packed that share nothing but room bin by bin, if they are large, then the others.
+
+        Args:
+            groups: demands with ids of tasks, as `place` takes them.
+            now_s: of the clock of `note_failure`.
+            rounds: how often to try to pack better, about 10,000 a second; for who has time left.
+
+        Returns:
+            A decision for each group, and how good the packing is; None when nothing was packed bin by bin.
+        """
+        packed = [number for number, (demand, _) in enumerate(groups) if self._may_pack(demand, now_s)]
+        placed: dict[int, list[Placed]] = {}
+        report = None
+        if sum(len(groups[number][1]) for number in packed) >= TASKS_MIN:
+            placed, report = self._pack({number: groups[number] for number in packed}, rounds)
+        decisions = []
+        for number, (demand, task_ids) in enumerate(groups):
+            done = placed.get(number, [])
+            rest = self.place(demand, task_ids[len(done) :], now_s=now_s)
+            decisions.append(msgspec.structs.replace(rest, placed=[*done, *rest.placed]))
+        return decisions, report
+
+    def _may_pack(self, demand: Demand, now_s: float) -> bool:
+        """Whether where a task fits does not depend on where others of the demand went, but for room."""
+        if self._strategies.of(demand) != PACK or demand.host_ports or demand.volumes or demand.max_replicas_per_node:
+            return False
+        faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
+        return not faulty and not self._asking.with_pools(demand)
+
+    def _pack(
+        self, groups: Mapping[int, tuple[Demand, Sequence[str]]], rounds: int
+    ) -> tuple[dict[int, list[Placed]], PackingReport]:
+        """Place groups bin by bin, as many of their first tasks as find room so."""
+        kinds = range(self._table.n_kinds)
+        asked = [dict(self._kinds.asked(demand).pairs()) for demand, _ in groups.values()]
+        wanted, report = batch.pack(
+            self._table,
+            self._holds.rows.values(),
+            [
+                ([amounts.get(kind, 0) for kind in kinds], len(task_ids), self._asking.fit(demand).codes)
+                for amounts, (demand, task_ids) in zip(asked, groups.values(), strict=True)
+            ],
+            rounds,
         )
+        placed = {}
+        for (number, (demand, task_ids)), rows_wanted in zip(groups.items(), wanted, strict=True):
+            ask, rows = self._asking.ask(demand), np.empty(len(task_ids), dtype=np.int32)
+            pools = np.empty((len(task_ids), 0), dtype=np.int32)
+            n_placed = place_at(self._table, ask, rows_wanted, rows, pools)
+            placed[number] = self._hold_placed(demand, task_ids, rows[:n_placed], pools[:n_placed])
+        return placed, report
 
     def batch(self, demands: Sequence[Demand]) -> RowBatch:
         """These kinds of demands, to place many tasks of them in arrays; see there."""
@@ -256,6 +342,10 @@ class PlacementIndex:
         """
         fitting, counts = self._why(demand, masked)
         return "" if fitting else _sentence(demand, counts)
+
+    def verdicts(self, demand: Demand, *, masked: Collection[str] = ()) -> Failing:
+        """For every node all filters that the demand fails there, as a set of bits; see `core.failing`."""
+        return find_failing(self._table, self._asking, demand, masked)
 
     def _why(self, demand: Demand, masked: Collection[str]) -> tuple[int, list[ReasonCount]]:
         """How many of the nodes it may go to fit now, and why the others do not."""

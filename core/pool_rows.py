@@ -24,6 +24,14 @@ class PoolRows:
         self._planned: Counter[str] = Counter()
         self._holes: list[int] = []
 
+    def copy(self) -> PoolRows:
+        """One of its own to try things on."""
+        twin = PoolRows()
+        twin.available, twin.ids, twin.names = self.available.copy(), list(self.ids), list(self.names)
+        twin._row, twin._planned, twin._holes = dict(self._row), self._planned.copy(), list(self._holes)
+        twin._users = {pool_id: set(users) for pool_id, users in self._users.items()}
+        return twin
+
     def add(self, pool_id: str, name: str, network_id: str, free: int) -> int:
         """Add a pool or another network that uses it; returns its row."""
         row = self._row.get(pool_id)
@@ -52,6 +60,12 @@ class PoolRows:
         if row is not None:
             # An IPv6 pool has more addresses than an int64 counts; nobody plans so many.
             self.available[row] = min(free, 1 << 62) - self._planned[pool_id]
+
+    def give(self, pool_ids: Iterable[str], n: int) -> None:
+        """Try what would be if each had `n` addresses more; until the next `set_free`. Unknown pools are ignored."""
+        for pool_id in pool_ids:
+            if pool_id in self._row:
+                self.available[self._row[pool_id]] += n
 
     def plan(self, pool_ids: Iterable[str]) -> None:
         """Promise one address of each."""

@@ -33,6 +33,12 @@ class PreferenceTrees:
         self._columns = columns
         self._trees: dict[tuple[Preference, ...], _Tree] = {}
 
+    def copy(self, columns: NodeColumns) -> PreferenceTrees:
+        """The same trees over a copy of the columns."""
+        twin = PreferenceTrees(columns)
+        twin._trees = dict(self._trees)
+        return twin
+
     def branches(self, preferences: tuple[Preference, ...], counts: Counter[int]) -> Branches:
         """The tree for some preferences in the kernel's form.
 
@@ -60,11 +66,12 @@ class PreferenceTrees:
         n_branches = 0
         for preference in preferences:
             ids, values = self._columns.values(preference.descriptor)
+            values = values or [""]  # all nodes that there were are gone: their rows are left, with number 0
             weight_of, given = [1] * len(values), dict(preference.weights)
             for number, value in enumerate(values):
                 weight_of[number] = given.get(value, 1)
-            pairs, branch_of = np.unique(branch_of * max(1, len(values)) + ids, return_inverse=True)
-            of_branch = pairs % max(1, len(values))
+            pairs, branch_of = np.unique(branch_of * len(values) + ids, return_inverse=True)
+            of_branch = pairs % len(values)
             weights += [weight_of[number] for number in of_branch.tolist()]
             last += [preference.unlabelled_last and values[number] == "" for number in of_branch.tolist()]
             paths.append(branch_of + n_branches)

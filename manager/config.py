@@ -51,6 +51,8 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # `commitDebounceGap`, `maxLatency`. The first change after a quiet time does not wait.
     debounce_gap_s: Seconds = 0.05
     debounce_max_s: Seconds = 1.0
+    # By which rule tasks are placed whose service names none (label beeyard.strategy); what they are: docs/scheduling.md.
+    strategy: Literal["spread", "pack", "shape", "fgd"] = "spread"
     # Where ports of nodes are chosen from for tasks that do not care for the number. Outside the range from which kernels
     # choose ports for connections (32768-60999) the two never meet. Source: SwarmKit `dynamicPortStart`, `dynamicPortEnd`.
     host_port_first: Port = PORT_FIRST

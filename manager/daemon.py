@@ -67,7 +67,7 @@ async def run(
         authority = await ca.bootstrap(host, store, config, heartbeat_s=config.heartbeat_s)
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger(config.cool_down_s, aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
-        planner = Planner(store, ledger)
+        planner = Planner(store, ledger, config.strategy)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
         of_node = _hooks_of_node(planner.index, config, new_id)

@@ -36,8 +36,9 @@ _NEW, _ASSIGNED, _RUNNING = TaskState.NEW, TaskState.ASSIGNED, TaskState.RUNNING
 class Planner:
     """The manager's view for placing tasks. `hooks` are needed to give back what ended tasks held."""
 
-    def __init__(self, view: View, ledger: AddressLedger) -> None:
-        self.index = PlacementIndex()
+    def __init__(self, view: View, ledger: AddressLedger, strategy: str = "spread") -> None:
+        """Args: by which strategy tasks are placed that name none."""
+        self.index = PlacementIndex(strategy=strategy)
         self.ledger = ledger
         self.hooks: Sequence[Hook] = ()
         # Tasks by where they stand on their way to a node; dicts for their order.

@@ -343,6 +343,10 @@ class FakeExecutor:
         running: returns when the machine is not paused, for a fresh machine.
     """
 
+    name = "process"
+    images: tuple[str, ...] = ("host",)
+    log_drivers: tuple[str, ...] = ("local",)
+
     def __init__(
         self,
         kernel: NamespaceKernel,
@@ -354,18 +358,6 @@ class FakeExecutor:
         self.tasks = tasks if tasks is not None else FakeTasks(kernel, script=script, running=running)
         self._crashed = False
         self._n_failed: dict[str, int] = {}
-
-    @property
-    def name(self) -> str:
-        return "process"
-
-    @property
-    def images(self) -> tuple[str, ...]:
-        return ("host",)
-
-    @property
-    def log_drivers(self) -> tuple[str, ...]:
-        return ("local",)
 
     def runs(self, image: str) -> bool:
         """Whether the image is `host`."""

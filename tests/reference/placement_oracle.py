@@ -13,10 +13,13 @@ from collections.abc import Collection, Sequence
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from beeyard.core import constraint
 from beeyard.core.model import Node
 from beeyard.core.placement import Demand, PoolColumn
 from beeyard.core.resources import Resources
+from beeyard.core.states import Availability, NodeState
 from tests.reference.volume_oracle import VolumeOracle
 
 AMD64 = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -174,6 +177,35 @@ class PlacementOracle:
         if self.choose_volumes(demand, node_id) is None:
             return "volumes", ""
         return ("refused", "") if node_id in masked or demand.node_id not in ("", node_id) else None
+
+    def failing(self, demand: Demand, node_id: str) -> set[str]:
+        """All filters that the node fails: what is refused when each thing is asked for alone, by a node that is ready."""
+        service = demand.service_id
+        parts = [
+            Demand(service, demand.cpu_nano, demand.memory_bytes, generic=demand.generic),
+            Demand(service, image=demand.image),
+            Demand(service, forwards_ports=demand.forwards_ports),
+            Demand(service, log_driver=demand.log_driver),
+            *(Demand(service, volume_drivers=(driver,)) for driver in demand.volume_drivers),
+            *(Demand(service, network_ids=(id_,), pins=demand.pins) for id_ in demand.network_ids),
+            Demand(service, constraints=demand.constraints),
+            Demand(service, platforms=demand.platforms),
+            Demand(service, host_ports=demand.host_ports),
+            Demand(service, max_replicas_per_node=demand.max_replicas_per_node),
+            Demand(service, volumes=demand.volumes),
+            Demand(service, network_ids=demand.network_ids, pins=demand.pins),
+            Demand(service, node_id=demand.node_id),
+        ]
+        node = self.nodes[node_id]
+        ready = node.status.state == "ready" and node.spec.availability == "active"
+        if not ready:
+            # The state hides all else; the same node as if it were ready shows it.
+            status = msgspec.structs.replace(node.status, state=NodeState.READY)
+            spec = msgspec.structs.replace(node.spec, availability=Availability.ACTIVE)
+            self.nodes[node_id] = msgspec.structs.replace(node, status=status, spec=spec)
+        refusals = [self.refusal(part, node_id) for part in parts]
+        self.nodes[node_id] = node
+        return {refusal[0] for refusal in refusals if refusal is not None} | ({"not_ready"} if not ready else set())
 
     def runs_on(self, node: Node, architecture: str, os: str) -> bool:
         actual = node.description.platform

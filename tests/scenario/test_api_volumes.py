@@ -97,7 +97,7 @@ async def test_volumes_are_listed_by_what_is_asked_for(autojump_clock: object) -
     ("body", "status", "message"),
     [
         ({"Name": "v", "Driver": "local"}, 501, "a volume of one node"),
-        (a_body(AccessMode={"Scope": "multi", "BlockVolume": {}}), 501, "--type block is not supported by beeyard"),
+        (a_body(AccessMode={"Scope": "multi", "BlockVolume": {}}), 501, "beeyard: say --type mount"),
         (a_body(CapacityRange={"RequiredBytes": 1}), 501, "--required-bytes or --limit-bytes"),
         (a_body(Secrets=[{"Key": "k", "Secret": "s"}]), 501, "--secret for a volume"),
         (a_body(AccessibilityRequirements={"Preferred": [{"Segments": {"a": "b"}}]}), 501, "--topology-preferred"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import trio
 
 from beeyard.core.states import TaskState
+from beeyard.manager.control.service import update_service
 from tests.support.builders import a_node, a_service, a_task_spec
 from tests.support.manager_world import manager_world
 from tests.support.memory_database import MemoryDatabase
@@ -59,3 +61,10 @@ async def test_a_task_keeps_the_strategy_that_its_service_named_when_it_was_made
         await trio.sleep(1)
         assert {task.strategy for task in world.running()} == {"pack"}
         assert {task.strategy for task in world.running("s2")} == {""}
+        before = world.running()
+        service = world.store.services["s1"]
+        spec = msgspec.structs.replace(service.spec, labels={"beeyard.strategy": "fgd"}, replicas=3)
+        await update_service(world.store, "s1", service.version, spec)
+        await trio.sleep(1)
+        assert [task for task in world.running() if task.strategy == "pack"] == before, "a change replaces none"
+        assert sorted(task.strategy for task in world.running()) == ["fgd", "pack", "pack"]

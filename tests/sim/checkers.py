@@ -19,6 +19,7 @@ from tests.sim.layout import ROUTED_SUBNET, n_addresses, second_address
 from tests.sim.node_hooks import check_additions
 from tests.sim.ports import check_ports
 from tests.sim.strangers import Strangers
+from tests.sim.volumes import check_volume_mounts
 
 # Addresses are checked whenever a kernel changes; the rest, and addresses once more, this often.
 EVERY_S = 1.0
@@ -41,6 +42,7 @@ async def watch_machines(world: SimWorld, strangers: Strangers | None = None) ->
         check_no_machine_over_its_room(world)
         check_ports(world)
         check_additions(world)
+        check_volume_mounts(world)
         await trio.sleep(EVERY_S)
 
 

@@ -23,7 +23,7 @@ from beeyard.runtime.host import Host
 from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_gate import MachineParts
 from beeyard.runtime.sim_parts import FakeParts
-from tests.sim import checkers, layout
+from tests.sim import checkers, layout, volumes
 from tests.sim.api import ClusterApi, Refused
 from tests.sim.history import History, check_store_is
 from tests.sim.layout import LAN, PLUGIN_NETWORK, RACKS, Layout, draw_layout
@@ -95,6 +95,7 @@ async def run_agent(token: str, host: Host) -> None:
         join_token=token,
         hooks=POLICY,
         generic_resources=DEVICES,
+        volumes_dir=volumes.VOLUMES_DIR,
     )
     await agent_daemon.run(host, config)
 
@@ -119,6 +120,7 @@ class Cluster:
             self.world.start(name, daemon)
         await self.until_ready()
         await self.label_racks()
+        await volumes.create_volumes(self.api)
         return await self.create_networks()
 
     async def until_ready(self, *, timeout_s: float = 60.0) -> None:
@@ -236,6 +238,7 @@ class Story:
         self.hooks = HookScripts(world.generator("hooks"))
         for name in (MANAGER, *cluster.agents):
             self.hooks.install(world.machine(name))
+            volumes.install(world.machine(name))
         self.strangers = Strangers(world)
         self.strangers.watch()
         self.visitors = Visitors(world, self.strangers, networks, cluster.sizes)
@@ -298,6 +301,7 @@ class Story:
         await until_it_holds(cluster.check_books)
         await until_it_holds(_as_async(checkers.check_routes, self.world))
         await until_it_holds(_as_async(check_every_port_leads, self.world))
+        await until_it_holds(functools.partial(volumes.check_volumes_are_where_tasks_are, cluster.api))
         if self.plugin is not None:
             await until_it_holds(_as_async(self.plugin.check_books, self.history), within_s=PLUGIN_AT_REST_S)
 

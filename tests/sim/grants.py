@@ -17,6 +17,7 @@ from beeyard.core.states import TaskState
 from beeyard.runtime.sim import SimMachine
 from tests.sim.lan import ROUNDING_S
 from tests.sim.ports import check_nothing_forwarded, ports_of
+from tests.sim.volumes import check_volumes_of
 
 Key = tuple[str, str]  # (segment, address)
 
@@ -75,6 +76,7 @@ class GrantRules:
         if task.node_id:
             asked, got = task.spec.reservations.generic_amounts, tuple((c.kind, c.amount) for c in task.claimed)
             assert asked == got, f"task {task.id} asked for {asked} and got {got}"
+            check_volumes_of(task)
         for grant in task.grants:
             if isinstance(grant, AddressGrant):
                 self._check_mac(task, grant)

@@ -9,6 +9,7 @@ from typing import Any
 from beeyard.runtime.sim import CPU_NANO
 from tests.sim.layout import LAN, ROUTED, WHOLE, Layout
 from tests.sim.sizes import FEW_TASKS, UNITS, Sizes
+from tests.sim.volumes import mounts_of
 
 FIXED_PORT = 8000
 # Every machine has two for each task that there can be: what is asked for fits.
@@ -50,7 +51,7 @@ def draw_service(
         "Name": f"web-{number}",
         "Labels": labels,
         "TaskTemplate": {
-            "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"]},
+            "ContainerSpec": {"Image": "host:latest", "Args": ["sleep", "1000"], "Mounts": mounts_of(number)},
             "Resources": {
                 "Reservations": {
                     "NanoCPUs": rng.choice(sizes.units) * CPU_NANO // UNITS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from beeyard.core import reasons
 from beeyard.core.demand import Findings
+from beeyard.core.failing import reasons_in
 from beeyard.core.model import HostPort, Node, Platform
 from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.preference import Preference
@@ -223,6 +225,19 @@ class Twins:
             ordered = reasons.in_order((reason, detail, n) for (reason, detail), n in counts.items())
             assert reasons.explain(ordered) == explanation
 
+    def check_failing(self, demand: Demand) -> None:
+        """Every node fails just those filters that it fails when each is asked for alone."""
+        failing = self.index.verdicts(demand)
+        assert set(failing.node_ids) == set(self.oracle.nodes)
+        for node_id, a_set in zip(failing.node_ids, failing.sets.tolist(), strict=True):
+            assert self.oracle.failing(demand, node_id) == {str(reason) for reason in reasons_in(a_set)}
+
+    def twin_of_copy(self) -> Twins:
+        """Copies of both, to try things on."""
+        twins = Twins.__new__(Twins)
+        twins.index, twins.oracle, twins.number = self.index.copy(), copy.deepcopy(self.oracle), self.number
+        return twins
+
 
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())
@@ -256,6 +271,44 @@ def test_any_history_is_placed_and_explained_as_by_plain_python(data: st.DataObj
         elif held and action == "drop":
             twins.drop(data.draw(st.sampled_from(held)))
         twins.check(demand)
+    twins.check_failing(data.draw(demands))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_is_tried_on_a_copy_changes_nothing_and_is_the_same_as_the_real_thing(data: st.DataObject) -> None:
+    """A copy, and a copy of it, answer like the index after the same calls; the index itself stays as it was."""
+    twins = Twins()
+    for node_id in NODE_IDS[: data.draw(st.integers(1, len(NODE_IDS)))]:
+        twins.set_node(data.draw(nodes(node_id)))
+    for network_id in ("lan", "wan"):
+        twins.set_network(network_id, *data.draw(shapes))
+    for _ in range(data.draw(st.integers(1, 3))):
+        twins.place(data.draw(demands), data.draw(st.integers(1, 8)), [])
+        twins.hold(data.draw(demands), data.draw(st.sampled_from(NODE_IDS)))
+    demand = data.draw(demands)
+    trial = twins
+    for _ in range(2):
+        trial = trial.twin_of_copy()
+        for _ in range(data.draw(st.integers(1, 4))):
+            held = list(trial.oracle.holds)
+            action = data.draw(st.sampled_from(["place", "node", "gone", "network", "drop", "settle"]))
+            if action == "place":
+                trial.place(data.draw(demands), data.draw(st.integers(1, 8)), [])
+            elif action == "node":
+                trial.set_node(data.draw(nodes(data.draw(st.sampled_from(NODE_IDS)))))
+            elif action == "gone":
+                trial.remove_node(data.draw(st.sampled_from(NODE_IDS)))
+            elif action == "network":
+                trial.set_network(data.draw(st.sampled_from(["lan", "wan"])), *data.draw(shapes))
+            elif held and action == "drop":
+                trial.drop(data.draw(st.sampled_from(held)))
+            elif held:
+                trial.settle(data.draw(st.sampled_from(held)))
+            trial.check(demand)
+        twins.check(demand)
+    twins.place(demand, 3, [])
+    twins.check(demand)
 
 
 @settings(max_examples=200, deadline=None)

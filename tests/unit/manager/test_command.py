@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 
+from beeyard.core.labels import STRATEGIES
 from beeyard.manager.command import MANAGE
+from beeyard.manager.config import ManagerConfig
 
 
 @pytest.mark.parametrize(
@@ -19,6 +23,10 @@ from beeyard.manager.command import MANAGE
             "--api-listen: '0.0.0.0' is not right: it must be HOST:PORT; an IPv6 host goes in brackets",
         ),
         (("--host-port-first", "40000"), "host_port_last: 32767 is below host_port_first, 40000"),
+        (
+            ("--strategy", "binpack"),
+            '--strategy: "binpack" is not right: it must be one of spread, pack, shape, fgd',
+        ),
         (("--state-dir", "here"), "--state-dir: 'here' is not right: it must be an absolute path"),
     ],
 )
@@ -33,3 +41,7 @@ def test_both_listeners_may_have_the_same_host(capsys: pytest.CaptureFixture[str
     flags = ["--check-config", "--listen", "10.0.0.7:2377", "--api-listen", "10.0.0.7:2376"]
     assert MANAGE.main(MANAGE.parser().parse_args(flags)) == 0
     assert capsys.readouterr().out == "ok\n"
+
+
+def test_every_strategy_that_a_service_may_name_can_be_the_clusters() -> None:
+    assert get_args(get_type_hints(ManagerConfig)["strategy"]) == STRATEGIES
