@@ -5,12 +5,14 @@ end, and the replacement of what ran on a node whose agent died.
 
 Every task is a process of this machine with namespaces, a cgroup and a shim of its own, and with `lan` also a macvlan link
 whose address was probed on the LAN. All of it shares this machine's cores, so beside the wall rate stands the CPU time that
-one task costs manager, agents, and the processes that agents start. Needs root.
+one task costs manager, agents, and the processes that agents start. The state of all is on a file system of its own
+(`own_disk`). Needs root.
 BEEYARD_BENCH_AGENTS and BEEYARD_BENCH_TASKS change the sizes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +24,7 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.own_disk import own_disk
 from deploy.yard_cluster import YardCluster
 
 N_AGENTS = int(os.environ.get("BEEYARD_BENCH_AGENTS", "50"))
@@ -34,7 +37,9 @@ POLL_S = 0.25
 def cluster() -> Iterator[YardCluster]:
     """All agents in session, and a network whose pool is large enough."""
     cluster = YardCluster("byr", subnet="10.76.0.0/16", subnet6="fd76::/64", api_socket="/run/beeyard/byr/docker.sock")
-    try:
+    with own_disk(cluster.state.with_name("byr-disk")) as disk, contextlib.ExitStack() as stack:
+        cluster.state = disk / "cluster"
+        stack.callback(cluster.down)
         cluster.up(N_AGENTS)
         pool = {"Subnet": "10.76.0.0/16", "IPRange": "10.76.64.0/18", "Gateway": "10.76.0.1"}
         cluster.call(
@@ -49,8 +54,6 @@ def cluster() -> Iterator[YardCluster]:
             },
         )
         yield cluster
-    finally:
-        cluster.down()
 
 
 def create(cluster: YardCluster, name: str, networks: list[str], command: list[str], replicas: int, again: str) -> None:

@@ -1,3 +1,5 @@
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -6,7 +8,7 @@ from beeyard.core.node_table import NodeTable
 
 NEVER: int
 
-Needs = tuple[tuple[int, ...], int, int]
+Needs: TypeAlias = tuple[tuple[int, ...], int, int]
 
 class Fragments:
     n_kinds: int

@@ -304,21 +304,22 @@ class YardCluster:
             self.kill(name)
         for directory in sorted(self.state.glob("agent*")):
             if directory.is_dir():
-                config = f"{directory}.toml"
-                run(
-                    sys.executable,
-                    "-m",
-                    "beeyard",
-                    "join",
-                    "--purge",
-                    "--config",
-                    config,
-                    "--state-dir",
-                    str(directory),
-                )
+                self._purge(directory)
         self.lan.down()
         for path in (self.state, self.run_dir):
             shutil.rmtree(path, ignore_errors=True)
+
+    def _purge(self, directory: Path) -> None:
+        """End the tasks of an agent that is gone, where it was: what it made for them is in that host's network.
+
+        Without that host, in a network where nobody is: this machine's may have an agent of its own, and other purges.
+        """
+        host = directory.name.removeprefix("agent")
+        where = ["unshare", "--net"]
+        if host.isdigit() and self.lan.host(int(host)) in self.lan.names():
+            where = Lan.enter(self.lan.host(int(host)))
+        purge = (sys.executable, "-m", "beeyard", "join", "--purge")
+        run(*where, *purge, "--config", f"{directory}.toml", "--state-dir", str(directory))
 
 
 def say(text: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beeyard.runtime.real_lock import sole_in_network
+from beeyard.runtime.real_lock import NetworkTaken, sole_in_network
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster
 from tests.support.arp_watcher import arp_watcher
@@ -174,3 +174,18 @@ def test_another_user_does_not_keep_an_agent_from_its_namespace() -> None:
         assert holder.stdout.readline() == b"held\n"
         with sole_in_network(kind):
             holder.kill()
+
+
+@pytest.mark.parametrize("n_hosts", [1, 0])
+def test_a_cluster_is_taken_down_beside_an_agent_of_this_machine(n_hosts: int) -> None:
+    """Its purges are in the networks of its hosts, also of one that is gone, and not in this machine's."""
+    cluster = YardCluster(f"bzp{n_hosts}", subnet="10.79.0.0/24")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(NetworkTaken):  # by an agent of this machine: the better
+            stack.enter_context(sole_in_network("agent"))
+        cluster.lan.up(n_hosts)
+        (cluster.state / "agent1").mkdir(parents=True)
+        (cluster.state / "agent1.toml").touch()
+        cluster.down()
+    assert not cluster.state.exists()
+    assert not cluster.lan.exists()

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,59 @@ def test_child_that_outlives_the_user_does_not_hold_the_directory(tmp_path: Path
     finally:
         child.kill()
         child.wait()
+
+
+# A process that ends while a copy of its descriptors lives on until it is told to go.
+LEAVE = HOLD.replace("    sys.stdin.read()", "    if os.fork():\n        os._exit(0)\n    sys.stdin.read()").replace(
+    "import sys", "import os, sys", 1
+)
+
+
+@pytest.mark.parametrize("what", ["directory", "network"])
+def test_what_a_process_held_that_has_ended_is_waited_for(tmp_path: Path, what: str) -> None:
+    """Its threads end one after the other, and a child of it may not have come to its exec yet."""
+    place = str(tmp_path) if what == "directory" else f"trial-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.wait()
+        let_go, sleep, looks = holder.stdin.close, time.sleep, []
+
+        def look(seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) == 3:
+                let_go()
+            sleep(seconds / 10)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("beeyard.runtime.real_lock.time.sleep", look)
+            with sole_use(place, "agent") if what == "directory" else sole_in_network(place):
+                assert len(looks) >= 3
+
+
+@pytest.mark.parametrize("what", ["directory", "network"])
+def test_what_nobody_gives_back_is_not_waited_for_long(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who held it is gone, and who has it now is not about to go."""
+    monkeypatch.setattr("beeyard.runtime.real_lock.ENDING_S", 0.05)
+    place = str(tmp_path) if what == "directory" else f"trial-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.wait()
+        with (
+            pytest.raises((DiskError, NetworkTaken), match=rf"pid {holder.pid}\)"),
+            sole_use(place, "agent") if what == "directory" else sole_in_network(place),
+        ):
+            raise AssertionError
+        holder.stdin.close()
 
 
 def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
