@@ -169,6 +169,12 @@ class Files(Protocol):
     async def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Write whole and durably: after a crash there is the old content or the new, never a part. Makes parents."""
 
+    async def append(self, path: str, data: bytes) -> None:
+        """Write at the end of a file, made with its parents when it is missing; readable by its owner alone.
+
+        Not durable: after a crash the end may be missing, but nothing else stands there. Nobody else may write to it.
+        """
+
     async def remove(self, path: str) -> None:
         """Remove durably; a missing file is fine."""
 

@@ -34,6 +34,10 @@ class RealFiles:
         async with lock:
             await trio.to_thread.run_sync(_replace, path, data, mode)
 
+    async def append(self, path: str, data: bytes) -> None:
+        """See `Files.append`. Cancellation: once begun it is finished."""
+        await trio.to_thread.run_sync(_append, path, data)
+
     async def remove(self, path: str) -> None:
         """See `Files.remove`."""
         lock = self._locks.setdefault(path, trio.Lock())
@@ -70,6 +74,17 @@ def _replace(path: str, data: bytes, mode: int) -> None:
                 os.unlink(temporary)
             raise
         sync_directory(directory)
+    except OSError as error:
+        raise disk_error("write", path, error) from error
+
+
+def _append(path: str, data: bytes) -> None:
+    assert os.path.isabs(path), path
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        make_directories(os.path.dirname(path))
+        with open(os.open(path, flags, 0o600), "ab") as file:
+            file.write(data)
     except OSError as error:
         raise disk_error("write", path, error) from error
 

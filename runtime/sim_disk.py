@@ -152,10 +152,14 @@ class SimFiles:
     async def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """See `Files.replace`. The mode is not modelled: nobody else is on this machine."""
         await self._enter("write", path)
-        parents = {path[:at] for at in range(1, len(path)) if path[at] == "/"}
-        if any(existing in parents for existing in self._disk.paths()):
-            raise DiskError("write", path, "not a directory")
+        self._check_parents(path)
         await self._disk.replace(self._life, path, data)
+
+    async def append(self, path: str, data: bytes) -> None:
+        """See `Files.append`."""
+        await self._enter("write", path)
+        self._check_parents(path)
+        await self._disk.append(self._life, path, data)
 
     async def remove(self, path: str) -> None:
         """See `Files.remove`."""
@@ -169,6 +173,11 @@ class SimFiles:
         prefix = directory.rstrip("/") + "/"
         names = [path.removeprefix(prefix) for path in self._disk.paths() if path.startswith(prefix)]
         return [name for name in names if "/" not in name]
+
+    def _check_parents(self, path: str) -> None:
+        parents = {path[:at] for at in range(1, len(path)) if path[at] == "/"}
+        if any(existing in parents for existing in self._disk.paths()):
+            raise DiskError("write", path, "not a directory")
 
     async def _enter(self, operation: str, path: str) -> None:
         assert path.startswith("/"), path

@@ -96,6 +96,11 @@ async def check_files(files: Files, directory: str) -> None:
     assert await files.list(f"{directory}/state") == ["key.pem"]
     with pytest.raises(DiskError):
         await files.replace(f"{directory}/state/key.pem/below-a-file", b"x")
+    await files.append(f"{directory}/log/1", b"one, ")
+    await files.append(f"{directory}/log/1", b"two")
+    assert await files.read(f"{directory}/log/1") == b"one, two"
+    with pytest.raises(DiskError):
+        await files.append(f"{directory}/log/1/below-a-file", b"x")
     async with trio.open_nursery() as nursery:
         for text in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
             nursery.start_soon(files.replace, path, text)
