@@ -168,6 +168,15 @@ class LiveStatus:
         """What a node has for tasks and what of it is free."""
         return self._planner.index.room(node_id)
 
+    def placement(self) -> PlacementIndex:
+        """What decisions are made on, with the pools as they are now."""
+        self._planner.refresh_pools()
+        return self._planner.index
+
+    def refusing(self, task: Task) -> Sequence[str]:
+        """Ids of the nodes on which hooks refused the tasks of this one's group a while ago."""
+        return self._lifecycle.refusing(task)
+
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now."""
         return self._ledger.usage(pool_id)

@@ -226,19 +226,19 @@ class Planner:
             self._unsort_task(task)
         elif task.status.state == TaskState.NEW:
             self.new.setdefault(task.id)
-        elif task.id not in self.pending.get(_group_of(task), ()):
+        elif task.id not in self.pending.get(group_of(task), ()):
             self._unsort_task(task)
-            self.pending.setdefault(_group_of(task), {})[task.id] = None
-            self.blocked.forget(_group_of(task))
+            self.pending.setdefault(group_of(task), {})[task.id] = None
+            self.blocked.forget(group_of(task))
 
     def _unsort_task(self, task: Task) -> None:
         self.new.pop(task.id, None)
-        tasks = self.pending.get(_group_of(task))
+        tasks = self.pending.get(group_of(task))
         if tasks is not None:
             tasks.pop(task.id, None)
             if not tasks:
-                del self.pending[_group_of(task)]
-                self.blocked.forget(_group_of(task))
+                del self.pending[group_of(task)]
+                self.blocked.forget(group_of(task))
 
 
 def _links_of(task: Task) -> list[LinkUse]:
@@ -247,6 +247,7 @@ def _links_of(task: Task) -> list[LinkUse]:
     return [(grant.parent, link_kind(grant.driver, grant.mode, grant.flag)) for grant in grants]
 
 
-def _group_of(task: Task) -> Group:
+def group_of(task: Task) -> Group:
+    """The tasks that are decided on together with this one."""
     slot = task.slot if task.has_slot_addresses else 0
     return task.service_id, task.spec_version, slot, task.bound_node_id
