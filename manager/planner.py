@@ -34,9 +34,11 @@ log = structlog.get_logger(__name__)
 class Planner:
     """The manager's view for placing tasks. `hooks` are needed to give back what ended tasks held."""
 
-    def __init__(self, view: View, ledger: AddressLedger, strategy: str = "spread") -> None:
-        """Args: by which strategy tasks are placed that name none."""
-        self.index = PlacementIndex(strategy=strategy)
+    def __init__(
+        self, view: View, ledger: AddressLedger, strategy: str = "spread", index: PlacementIndex | None = None
+    ) -> None:
+        """Args: by which strategy tasks are placed that name none, or an empty index to be used as it is."""
+        self.index = index or PlacementIndex(strategy=strategy)
         self.ledger = ledger
         self.hooks: Sequence[Hook] = ()
         # Tasks by where they stand on their way to a node; dicts for their order.
