@@ -7,13 +7,18 @@ times as fast that is as plain Python, numpy and the loop that one writes first,
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import logging
 import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import structlog
+
+from beeyard.runtime.real_main import GC_THRESHOLDS
 from benchmarks import commit_cases, kernel_cases
 from benchmarks.conftest import machine
 from benchmarks.kernel_cases import Figure
@@ -26,7 +31,8 @@ def figures() -> Iterator[Figure]:
     """All of them, as they are measured."""
     yield from kernel_cases.of_tables(natural_loop())
     yield kernel_cases.what_if()
-    yield from kernel_cases.memory()
+    yield kernel_cases.memory_of_nodes()
+    yield kernel_cases.memory_of_tasks()
     yield from commit_cases.all_cases()
 
 
@@ -45,6 +51,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="yard bench kernel", description="Figures of the kernel.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
+    gc.set_threshold(*GC_THRESHOLDS)  # as the daemons run
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     versions = {name: version(name) for name in ("beeyard", "numpy", "cython", "msgspec")}
     about = {**machine(), **versions, "platform": platform.platform(terse=True)}
     print("machine: " + ", ".join(f"{name} {value}" for name, value in about.items()))

@@ -213,29 +213,31 @@ def what_if(n_nodes: int = 10_000, n_tasks: int = 120_000) -> Figure:
     )
 
 
-def memory(n_nodes: int = 100_000, n_tasks: int = 100_000) -> Iterator[Figure]:
-    """Bytes of the kernel's table, index and columns for each node and each task that was placed."""
+def memory_of_nodes(n_nodes: int = 100_000) -> Figure:
+    """Bytes of the kernel's table and index a node, with rooms watched as tasks of many sizes are placed."""
     table = FilledTable(n_nodes, 4)
-    index, size = table.index, index_bytes(table)
-    kinds, needs = np.zeros(500, dtype=np.int32), table.amounts(500)
-    index.batch([Demand("")]).place(kinds, np.empty(500, dtype=np.int32), needs)
-    size = index_bytes(table)
-    yield Figure(case="memory node", nodes=n_nodes, tasks=0, us=0, wanted_us=256, bytes=size / n_nodes)
-    n_services = 100
-    rows = []
+    table.index.batch([Demand("")]).place(
+        np.zeros(500, dtype=np.int32), np.empty(500, dtype=np.int32), table.amounts(500)
+    )
+    return Figure(
+        case="memory node", nodes=n_nodes, tasks=500, us=0, wanted_us=256, bytes=table.index._table.nbytes / n_nodes
+    )
+
+
+def memory_of_tasks(n_nodes: int = 5_000, n_tasks: int = 100_000, n_services: int = 100) -> Figure:
+    """Bytes a task by which table, index and columns of services grow, and of the arrays that say where the tasks are."""
+    table = FilledTable(n_nodes, 4)
+    index, rows, size = table.index, [], 0
     for number in range(n_services):
         demand = Demand(f"s{number}", cpu_nano=CPU // 1000)
+        ask = index._asking.ask(demand)
+        size = size or index._table.nbytes
         rows.append(np.empty(n_tasks // n_services, dtype=np.int32))
-        pools = np.empty((len(rows[-1]), 0), dtype=np.int32)
-        packing.spread(index._table, index._asking.ask(demand), rows[-1], pools)
+        placed = packing.spread(index._table, ask, rows[-1], np.empty((len(rows[-1]), 0), dtype=np.int32))
+        assert placed == len(rows[-1])
     columns = sum(column.nbytes for column in index._holds.services._columns.values())
-    size = index_bytes(table) - size + columns + sum(one.nbytes for one in rows)
-    yield Figure(case="memory task", nodes=n_nodes, tasks=n_tasks, us=0, wanted_us=64, bytes=size / n_tasks)
-
-
-def index_bytes(table: FilledTable) -> int:
-    """Of the columns and the index."""
-    return table.index._table.nbytes
+    grown = index._table.nbytes - size + columns + sum(one.nbytes for one in rows)
+    return Figure(case="memory task", nodes=n_nodes, tasks=n_tasks, us=0, wanted_us=64, bytes=grown / n_tasks)
 
 
 def of_tables(natural: Any) -> Iterator[Figure]:

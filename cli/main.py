@@ -15,6 +15,9 @@ COMMANDS = {
     "manage": ("beeyard.manager.command", "run the manager of a cluster on this host"),
     "join": ("beeyard.agent.command", "run the agent of this host: join a cluster and run its tasks"),
     "pool": ("beeyard.cli.pool", "list pools of addresses, change them in place, take addresses back"),
+    "explain": ("beeyard.cli.explain", "why a service's tasks have no place, and what would give them one"),
+    "whatif": ("beeyard.cli.what_if", "what would happen if a service were created, or nodes lost or drained"),
+    "replay": ("beeyard.cli.replay", "run a manager's log of decisions again and compare"),
     "client-certificate": ("beeyard.cli.client_certificate", "let a docker command on another machine use the API"),
     "launch": ("beeyard.agent.executors.process.launcher", "start tasks for the agent (beeyard-launcher@.service)"),
 }

@@ -2,9 +2,9 @@
 
 One after another a task takes the best node for itself; here a node takes the best tasks for itself, which leaves it
 fuller. Of the classes of tasks that fit, a bin takes the one that leaves the least sum of squares of what is left of
-each kind (and of its devices), weighted by how scarce the kind is. `improve` then takes all tasks out of two or three
-bins, fills these anew with a little noise, and keeps the result when all tasks are back and the bins are no less
-uneven, or one is no longer needed. Uneven is good: bins that are full beside one that is nearly empty.
+each kind (and of its devices), weighted by how scarce the kind is. `improve` then takes all tasks out of two bins,
+fills these anew with a little noise, and keeps the result when all tasks are back and the bins are no less uneven, or
+one is no longer needed. Uneven is good: bins that are full beside one that is nearly empty.
 
 The noise comes from a generator with a fixed seed: the same calls give the same packing on every machine.
 
@@ -19,9 +19,7 @@ from libc.string cimport memcpy
 from beeyard.core.fragments cimport DEVICE_WHOLE, FRAGMENT_KINDS_MAX, Class, Fragments, Spot, copies_in, put_in
 
 cdef enum:
-    # Bins that are emptied at a time: more are seldom filled better than they were.
-    RUINED_MIN = 2
-    RUINED_MAX = 3
+    RUINED = 2              # bins that are emptied at a time: more are seldom filled better than they were
     CLASSES_MAX = 4096      # of equal tasks: what a bin has no room for is remembered on the stack
 
 # The most that noise adds to a sum of squares, in steps.
@@ -51,6 +49,7 @@ cdef class BinPacking:
     cdef int64_t* _left                 # by class: tasks that are in no bin
     cdef Bin* _bins
     cdef double _weights[FRAGMENT_KINDS_MAX + 1]    # by kind; the last is that of devices
+    cdef double _scarce[FRAGMENT_KINDS_MAX + 1]     # the same to the fourth: of bins, the scarcest kinds decide
     cdef uint64_t _state                # of the noise
 
     def __cinit__(self, int n_kinds, list tasks, list weights):
@@ -75,6 +74,7 @@ cdef class BinPacking:
             self.n_left += n_tasks
         for kind, weight in enumerate(weights):
             self._weights[FRAGMENT_KINDS_MAX if kind == n_kinds else kind] = weight
+            self._scarce[FRAGMENT_KINDS_MAX if kind == n_kinds else kind] = weight * weight * weight * weight
 
     def __dealloc__(self):
         cdef Py_ssize_t number
@@ -140,7 +140,7 @@ cdef class BinPacking:
                 n += 1
         try:
             with nogil:
-                while rounds > 0 and self.n_left == 0 and n >= RUINED_MAX:
+                while rounds > 0 and self.n_left == 0 and n >= RUINED:
                     n = self._round(used, n)
                     rounds -= 1
         finally:
@@ -159,45 +159,45 @@ cdef class BinPacking:
 
     cdef Py_ssize_t _round(self, int32_t* used, Py_ssize_t n) except -1 nogil:
         """Empty some bins and fill them anew. Returns how many bins have tasks."""
-        cdef Bin old[RUINED_MAX]
-        cdef Py_ssize_t at[RUINED_MAX]
-        cdef Py_ssize_t n_ruined = RUINED_MIN + self._random(RUINED_MAX - RUINED_MIN + 1), number, task
+        cdef Bin old[RUINED]
+        cdef Py_ssize_t at[RUINED]
+        cdef Py_ssize_t number, task
         cdef Bin* one
         cdef double before = 0.0, after = 0.0, noise
-        self._choose(used, n, at, n_ruined)
-        for number in range(n_ruined):
+        self._choose(used, n, at)
+        for number in range(RUINED):
             one = &self._bins[used[at[number]]]
             before += self._uneven(one)
             old[number] = one[0]
             for task in range(one.n_tasks):
-                self._left[one.tasks[task]] += 1
-            self.n_left += one.n_tasks
+                self._left[one.tasks[task]] = self._left[one.tasks[task]] + 1
+            self.n_left = self.n_left + one.n_tasks
             one.now, one.n_tasks, one.room, one.tasks = one.base, 0, 0, NULL
         noise = NOISE * self._random(NOISE_STEPS)
-        for number in range(n_ruined):
+        for number in range(RUINED):
             if self.n_left:
                 self._fill(&self._bins[used[at[number]]], noise)
             after += self._uneven(&self._bins[used[at[number]]])
         if self.n_left == 0 and after >= before:
-            for number in range(n_ruined):
+            for number in range(RUINED):
                 free(old[number].tasks)
         else:
-            for number in range(n_ruined):
+            for number in range(RUINED):
                 one = &self._bins[used[at[number]]]
                 for task in range(one.n_tasks):
-                    self._left[one.tasks[task]] += 1
-                self.n_left += one.n_tasks
+                    self._left[one.tasks[task]] = self._left[one.tasks[task]] + 1
+                self.n_left = self.n_left + one.n_tasks
                 free(one.tasks)
                 one[0] = old[number]
                 for task in range(one.n_tasks):
-                    self._left[one.tasks[task]] -= 1
-                self.n_left -= one.n_tasks
-        return self._drop_empty(used, n, at, n_ruined)
+                    self._left[one.tasks[task]] = self._left[one.tasks[task]] - 1
+                self.n_left = self.n_left - one.n_tasks
+        return self._drop_empty(used, n, at)
 
-    cdef int _choose(self, int32_t* used, Py_ssize_t n, Py_ssize_t* at, Py_ssize_t n_ruined) except -1 nogil:
+    cdef int _choose(self, int32_t* used, Py_ssize_t n, Py_ssize_t* at) except -1 nogil:
         """Different bins to be emptied, emptier ones rather."""
         cdef Py_ssize_t number = 0, one, other, earlier
-        while number < n_ruined:
+        while number < RUINED:
             one = self._random(n)
             other = self._random(n)
             if self._random(2) and self._uneven(&self._bins[used[other]]) > self._uneven(&self._bins[used[one]]):
@@ -210,12 +210,12 @@ cdef class BinPacking:
                 number += 1
         return 0
 
-    cdef Py_ssize_t _drop_empty(self, int32_t* used, Py_ssize_t n, Py_ssize_t* at, Py_ssize_t n_ruined) except -1 nogil:
+    cdef Py_ssize_t _drop_empty(self, int32_t* used, Py_ssize_t n, Py_ssize_t* at) except -1 nogil:
         """Take bins that have no task any more off the list. Returns how many are left on it."""
         cdef Py_ssize_t number, one
         # From the end, so that what is put in a dropped one's place is none of those that are looked at.
         for one in range(n - 1, -1, -1):
-            for number in range(n_ruined):
+            for number in range(RUINED):
                 if at[number] == one and self._bins[used[one]].n_tasks == 0:
                     n -= 1
                     used[one] = used[n]
@@ -240,7 +240,7 @@ cdef class BinPacking:
                 if self._left[number] == 0 or copies_in(&one.now, &self._classes[number]) == 0:
                     fitting[number] = 0
                     continue
-                score = self._score(&one.now, &self._classes[number])
+                score = self._score(&one.now, &self._classes[number], self._weights)
                 if noise > 0.0:
                     score += noise * (<double>self._random(1000) / 1000.0)
                 if best < 0 or score < least:
@@ -261,11 +261,11 @@ cdef class BinPacking:
         one.tasks[one.n_tasks] = number
         one.n_tasks += 1
         put_in(&one.now, &self._classes[number])
-        self._left[number] -= 1
-        self.n_left -= 1
+        self._left[number] = self._left[number] - 1
+        self.n_left = self.n_left - 1
         return 0
 
-    cdef double _score(self, const Spot* spot, const Class* task) noexcept nogil:
+    cdef double _score(self, const Spot* spot, const Class* task, const double* weights) noexcept nogil:
         """The weighted sum of squares of what a task would leave."""
         cdef double left, squares = 0.0
         cdef int64_t amount, of_devices = 0
@@ -279,23 +279,23 @@ cdef class BinPacking:
             if next_kind < task.n_kinds and task.kind[next_kind] == kind:
                 amount -= task.amount[next_kind]
             left = <double>amount / <double>spot.total[kind]
-            squares = squares + self._weights[kind] * left * left
+            squares = squares + weights[kind] * left * left
         if spot.n_devices:
             for kind in range(spot.n_devices):
                 of_devices += spot.device[kind]
             left = <double>(of_devices - task.n_devices * task.milli) / (<double>DEVICE_WHOLE * spot.n_devices)
-            squares = squares + self._weights[FRAGMENT_KINDS_MAX] * left * left
+            squares = squares + weights[FRAGMENT_KINDS_MAX] * left * left
         return squares
 
     cdef double _uneven(self, const Bin* one) noexcept nogil:
         """The weighted sum of squares of what is left in a bin: many tasks leave little."""
         cdef Class nothing
         nothing.n_kinds = nothing.n_devices = nothing.milli = 0
-        return self._score(&one.now, &nothing)
+        return self._score(&one.now, &nothing, self._scarce)
 
     cdef Py_ssize_t _random(self, Py_ssize_t n) noexcept nogil:
         """0 to n - 1. Xorshift: G. Marsaglia, Xorshift RNGs, 2003."""
-        self._state ^= self._state << 13
-        self._state ^= self._state >> 7
-        self._state ^= self._state << 17
+        self._state = self._state ^ self._state << 13
+        self._state = self._state ^ self._state >> 7
+        self._state = self._state ^ self._state << 17
         return <Py_ssize_t>(self._state % <uint64_t>n)

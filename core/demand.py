@@ -5,6 +5,7 @@ There are as many of these as tasks and none can be part of a cycle, so the garb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -99,6 +100,13 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         """
         service_id = self.service_id if self.max_replicas_per_node else ""
         return msgspec.structs.replace(self, service_id=service_id, spec_version=0, strategy="", preferences=())
+
+    def for_these(self, uses: Sequence[VolumeUse]) -> Demand:
+        """The same for the very volumes that a task was given."""
+        if not uses:
+            return self
+        mounts = tuple(VolumeMount(source=use.name, target=use.target, read_only=use.read_only) for use in uses)
+        return msgspec.structs.replace(self, volumes=mounts)
 
 
 class PoolColumn(msgspec.Struct, frozen=True):

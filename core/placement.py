@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 import msgspec
@@ -26,22 +27,24 @@ from beeyard.core.asking import Asking
 from beeyard.core.batch import TASKS_MIN, PackingReport
 from beeyard.core.best_fit import place_at
 from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount
+from beeyard.core.explain import Explainer
 from beeyard.core.failing import Failing, find_failing
 from beeyard.core.failures import FailureMemory
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
 from beeyard.core.kinds import Kinds
 from beeyard.core.model import Node
-from beeyard.core.mounts import VolumeMount
 from beeyard.core.node_table import NodeTable
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.pool_rows import PoolRows
 from beeyard.core.reasons import Reason
+from beeyard.core.requirements import Requirements
 from beeyard.core.resources import Room
 from beeyard.core.row_batch import RowBatch
 from beeyard.core.states import Availability, NodeState
 from beeyard.core.strategies import PACK, SPREAD, Strategies
 from beeyard.core.volume import VolumeUse
+from beeyard.core.whatif import WhatIf
 
 
 class PlacementIndex:
@@ -220,7 +223,7 @@ class PlacementIndex:
         if not unplaced:
             return Decision(placed, 0, [], "")
         counts = self._why(demand, masked)[1]
-        return Decision(placed, unplaced, counts, _sentence(demand, counts))
+        return Decision(placed, unplaced, counts, reasons.of_demand(demand.node_id, counts))
 
     def _place(self, demand: Demand, task_ids: Sequence[str], masked: Collection[str], now_s: float) -> list[Placed]:
         faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
@@ -326,7 +329,7 @@ class PlacementIndex:
             self._holds.uncount(own, row)
             self._pools.settle(own.plans)
             uses = self.volumes.release(task_id)
-            asked = _with_these(demand, uses)
+            asked = demand.for_these(uses)
             try:
                 findings.answers[key] = self._refusal(asked, row, has_addresses=not own.plans, findings=findings)
             finally:
@@ -341,11 +344,26 @@ class PlacementIndex:
         Of a demand for one node alone, why that one does not, such as "insufficient resources on 1 node".
         """
         fitting, counts = self._why(demand, masked)
-        return "" if fitting else _sentence(demand, counts)
+        return "" if fitting else reasons.of_demand(demand.node_id, counts)
 
     def verdicts(self, demand: Demand, *, masked: Collection[str] = ()) -> Failing:
         """For every node all filters that the demand fails there, as a set of bits; see `core.failing`."""
         return find_failing(self._table, self._asking, demand, masked)
+
+    @property
+    def explainer(self) -> Explainer:
+        """Explains demands in full."""
+        requirements = Requirements(self._table, self._kinds, self._holds, self._asking)
+        return Explainer(requirements, self._pools, self._why)
+
+    def what_if(self, now_s: float = 0.0) -> WhatIf:
+        """Answers what would happen if; now_s as for `place`."""
+        place = partial(self.place, now_s=now_s)
+        return WhatIf(self._table, self._holds, self._pools, self.volumes, place, self.drop, self._trying)
+
+    def _trying(self) -> AbstractContextManager[None]:
+        """Whatever is done within is undone within."""
+        return self._strategies.unlearned()
 
     def _why(self, demand: Demand, masked: Collection[str]) -> tuple[int, list[ReasonCount]]:
         """How many of the nodes it may go to fit now, and why the others do not."""
@@ -373,19 +391,6 @@ class PlacementIndex:
         """Why one node does not fit; empty when it does."""
         verdict = filters.check_row(self._table, ask, row)
         return self._asking.counted(demand, np.array([row]), np.array([verdict])) if verdict else []
-
-
-def _sentence(demand: Demand, counts: Sequence[ReasonCount]) -> str:
-    """SwarmKit says of a task that is bound to a node just what that node lacks."""
-    return reasons.sentence(*counts[0]) if demand.node_id else reasons.explain(counts)
-
-
-def _with_these(demand: Demand, uses: Sequence[VolumeUse]) -> Demand:
-    """The same demand for the very volumes that it was given."""
-    if not uses:
-        return demand
-    mounts = tuple(VolumeMount(source=use.name, target=use.target, read_only=use.read_only) for use in uses)
-    return msgspec.structs.replace(demand, volumes=mounts)
 
 
 __all__ = ["Decision", "Demand", "Placed", "PlacementIndex", "PoolColumn"]

@@ -7,7 +7,7 @@ has the filter (its grammar included), so that scripts which look for them keep 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 NO_SUITABLE_NODE = "no suitable node"
 
@@ -87,9 +87,14 @@ def explain(counts: Iterable[tuple[str, str, int]]) -> str:
     return f"{NO_SUITABLE_NODE} ({'; '.join(sentences)})" if sentences else NO_SUITABLE_NODE
 
 
+def of_demand(node_id: str, counts: Sequence[tuple[str, str, int]]) -> str:
+    """The same of a demand: SwarmKit says of a task that is bound to a node ("": to none) just what that node lacks."""
+    return sentence(*counts[0]) if node_id else explain(counts)
+
+
 def in_order(counts: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
     """Most frequent first, then in the order of the filters, then by detail."""
     return sorted(counts, key=lambda count: (-count[2], _RANK[Reason(count[0])], count[1]))
 
 
-__all__ = ["NO_SUITABLE_NODE", "Reason", "explain", "in_order", "sentence"]
+__all__ = ["NO_SUITABLE_NODE", "Reason", "explain", "in_order", "of_demand", "sentence"]

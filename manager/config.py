@@ -53,6 +53,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     debounce_max_s: Seconds = 1.0
     # By which rule tasks are placed whose service names none (label beeyard.strategy); what they are: docs/scheduling.md.
     strategy: Literal["spread", "pack", "shape", "fgd"] = "spread"
+    # How much is kept on disk of what the scheduler decided and on what, for `beeyard replay`, in MiB besides what is in the
+    # cluster; 0: nothing. More reaches further back.
+    decision_log_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
     # Where ports of nodes are chosen from for tasks that do not care for the number. Outside the range from which kernels
     # choose ports for connections (32768-60999) the two never meet. Source: SwarmKit `dynamicPortStart`, `dynamicPortEnd`.
     host_port_first: Port = PORT_FIRST

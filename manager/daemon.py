@@ -22,6 +22,7 @@ from beeyard.manager.api.remote import serve_remote
 from beeyard.manager.api.status import PutAside
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.control.network_release import release_addresses
+from beeyard.manager.decision_log import DecisionLog
 from beeyard.manager.dispatch import Dispatcher
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
@@ -67,7 +68,8 @@ async def run(
         authority = await ca.bootstrap(host, store, config, heartbeat_s=config.heartbeat_s)
         dispatcher = Dispatcher(host, store, config, authority)
         ledger = AddressLedger(config.cool_down_s, aside_s=config.put_aside_s, wall_now_s=host.wall_now_s)
-        planner = Planner(store, ledger, config.strategy)
+        decisions = DecisionLog(host.files, config) if config.decision_log_mib else None
+        planner = Planner(store, ledger, config.strategy, decisions.index if decisions is not None else None)
         pools_for, new_id = planner.index.pools_for, host.new_id
         ipam = IpamService(host, store, ledger, pools_for, config.ipam, config.cool_down_s)
         of_node = _hooks_of_node(planner.index, config, new_id)
@@ -77,7 +79,8 @@ async def run(
         orchestrator = ReplicatedOrchestrator(host, store, lambda: dispatcher.mass_failure, partial(begins_new, hooks))
         lifecycle.are_more_to_come = lambda: orchestrator.has_more_to_write
         orchestrator.finished = lifecycle.look
-        for part in (ipam, lifecycle, orchestrator, VolumeOrchestrator(store)):
+        recording = (decisions,) if decisions is not None else ()
+        for part in (*recording, ipam, lifecycle, orchestrator, VolumeOrchestrator(store)):
             await nursery.start(part.run)
         await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
@@ -169,6 +172,15 @@ class LiveStatus:
     def room(self, node_id: str) -> Room | None:
         """What a node has for tasks and what of it is free."""
         return self._planner.index.room(node_id)
+
+    def placement(self) -> PlacementIndex:
+        """What decisions are made on, with the pools as they are now."""
+        self._planner.refresh_pools()
+        return self._planner.index
+
+    def refusing(self, task: Task) -> Sequence[str]:
+        """Ids of the nodes on which hooks refused the tasks of this one's group a while ago."""
+        return self._lifecycle.refusing(task)
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now."""

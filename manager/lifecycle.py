@@ -46,7 +46,7 @@ from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
 from beeyard.manager.news import News
 from beeyard.manager.plan import Patience, Plan, Queue
-from beeyard.manager.planner import Planner
+from beeyard.manager.planner import Planner, group_of
 from beeyard.manager.store import Change, Store, Wakeups
 from beeyard.manager.transition import MESSAGE_PENDING, admit, assign
 from beeyard.runtime.host import Host
@@ -106,6 +106,10 @@ class Lifecycle:
         """What keeps a planned task from being stored, such as "planned on node yard2, waiting for hook address"."""
         plan = self._plans.get(task_id)
         return "" if plan is None else plan.sentence()
+
+    def refusing(self, task: Task) -> list[str]:
+        """Nodes that are left out for the tasks of this one's group, because hooks refused them."""
+        return self._patience.masked(group_of(task))
 
     def look(self) -> None:
         """Look again though nothing was stored: such as when no more tasks are to come."""

@@ -36,9 +36,11 @@ _NEW, _ASSIGNED, _RUNNING = TaskState.NEW, TaskState.ASSIGNED, TaskState.RUNNING
 class Planner:
     """The manager's view for placing tasks. `hooks` are needed to give back what ended tasks held."""
 
-    def __init__(self, view: View, ledger: AddressLedger, strategy: str = "spread") -> None:
-        """Args: by which strategy tasks are placed that name none."""
-        self.index = PlacementIndex(strategy=strategy)
+    def __init__(
+        self, view: View, ledger: AddressLedger, strategy: str = "spread", index: PlacementIndex | None = None
+    ) -> None:
+        """Args: by which strategy tasks are placed that name none, or an empty index to be used as it is."""
+        self.index = index or PlacementIndex(strategy=strategy)
         self.ledger = ledger
         self.hooks: Sequence[Hook] = ()
         # Tasks by where they stand on their way to a node; dicts for their order.
@@ -243,14 +245,14 @@ class Planner:
             self.new.setdefault(task.id)
         else:
             self.new.pop(task.id, None)
-            tasks = self.pending.setdefault(group := _group_of(task), {})
+            tasks = self.pending.setdefault(group := group_of(task), {})
             if task.id not in tasks:
                 tasks[task.id] = None
                 self.blocked.forget(group)
 
     def _unsort_task(self, task: Task) -> None:
         self.new.pop(task.id, None)
-        tasks = self.pending.get(group := _group_of(task))
+        tasks = self.pending.get(group := group_of(task))
         if tasks is not None:
             tasks.pop(task.id, None)
             if not tasks:
@@ -264,6 +266,7 @@ def _links_of(task: Task) -> list[LinkUse]:
     return [(grant.parent, link_kind(grant.driver, grant.mode, grant.flag)) for grant in grants]
 
 
-def _group_of(task: Task) -> Group:
+def group_of(task: Task) -> Group:
+    """The tasks that are decided on together with this one."""
     slot = task.slot if task.has_slot_addresses else 0
     return task.service_id, task.spec_version, slot, task.bound_node_id

@@ -16,6 +16,7 @@ from beeyard.core.errors import ClusterError, NotLeader, OutOfSequence, RequestE
 from beeyard.manager.api import (
     client_certificates,
     distribution,
+    explain,
     metrics,
     networks,
     nodes,
@@ -24,6 +25,7 @@ from beeyard.manager.api import (
     system,
     tasks,
     volumes,
+    what_if,
 )
 from beeyard.manager.api.call import Reply, error_reply
 from beeyard.manager.api.context import Context
@@ -92,6 +94,8 @@ class App:
             volumes,
             distribution,
             metrics,
+            explain,
+            what_if,
             client_certificates,
         )
         # By the path's first segment, so that a request is matched against a few patterns and not against all.

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from beeyard.core.address_pool import PoolUsage
 from beeyard.core.model import Network, Task
+from beeyard.core.placement import PlacementIndex
 from beeyard.core.resources import Room
 from beeyard.core.states import Role
 
@@ -43,6 +44,12 @@ class ManagerStatus(Protocol):
 
     def room(self, node_id: str) -> Room | None:
         """What a node has for tasks and what of it is free; None for one that is not known (yet)."""
+
+    def placement(self) -> PlacementIndex:
+        """What decisions are made on, as it is now. To be asked, not changed; good until the next checkpoint."""
+
+    def refusing(self, task: Task) -> Sequence[str]:
+        """Ids of the nodes on which hooks refused the tasks of this one's group a while ago."""
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         """How full a pool is now; None for one that is not known (yet)."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import trio
 
-from beeyard.core.model import Cluster
+from beeyard.core.model import Cluster, UpdateState, UpdateStatus
 from beeyard.core.states import NodeState, Role
 from beeyard.manager.api import serve
 from beeyard.manager.store import Store, Transaction
@@ -33,6 +33,10 @@ from tests.support.docker_refusals import REFUSED
 from tests.support.instant_cluster import InstantCluster
 
 NODE_IDS = [f"{letter}{'0' * 24}" for letter in "abc"]
+
+
+def _is_updated(status: UpdateStatus | None) -> bool:
+    return status is not None and status.state is UpdateState.UPDATING
 
 
 class Cli:
@@ -61,6 +65,12 @@ class Cli:
         """Return once no task holds anything any more."""
         async with self.store.subscribe("task") as wakeups:
             while any(task.holds_room for task in self.store.tasks.values()):
+                await anext(wakeups)
+
+    async def all_updated(self) -> None:
+        """Return once no service is being updated: until then its version changes, and an update may come out of sequence."""
+        async with self.store.subscribe("service") as wakeups:
+            while any(_is_updated(service.update_status) for service in self.store.services.values()):
                 await anext(wakeups)
 
     async def make_lan(self) -> None:
@@ -216,8 +226,11 @@ async def test_a_service_is_scaled_updated_rolled_back_and_removed(tmp_path: Pat
         assert (container["Env"], container["Args"]) == (["A=1"], ["sleep", "1"])
         assert service["UpdateStatus"]["State"] == "completed"
         await docker("service", "update", "-d", "--force", "web")
+        await docker.all_updated()
         await docker("service", "update", "-d", "--constraint-add", "node.labels.rack==r1", "--args", "sleep 2", "web")
+        await docker.all_updated()
         await docker("service", "rollback", "-d", "web")
+        await docker.all_updated()
         (service,) = await docker.inspect("service", "web")
         assert service["Spec"]["TaskTemplate"]["ContainerSpec"]["Args"] == ["sleep", "1"]
         assert service["Spec"]["TaskTemplate"]["Placement"] == {}

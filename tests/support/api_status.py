@@ -10,7 +10,7 @@ import msgspec
 from beeyard.core.address_pool import AddressBook, PoolUsage
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Network, Task
-from beeyard.core.placement import Demand, PlacementIndex
+from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.pools import pools_of
 from beeyard.core.resources import Room
 from beeyard.core.states import Role
@@ -29,6 +29,7 @@ class PlainStatus:
         self.warnings: list[str] = []
         self.waits: dict[str, str] = {}
         self.held: dict[str, str] = {}
+        self.refusals: dict[str, list[str]] = {}  # by task: nodes
         self.n_rotations = 0
 
     @property
@@ -66,13 +67,31 @@ class PlainStatus:
         await release_addresses(self._store, found, 3600.0)
 
     def room(self, node_id: str) -> Room | None:
+        return self.placement().room(node_id)
+
+    def placement(self) -> PlacementIndex:
         index = PlacementIndex()
         for node in self._store.nodes.values():
             index.set_node(node)
+        networks = list(self._store.networks.values())
+        for network in networks:
+            if not network.config_only:
+                index.set_network(network.id, network.driver, self._columns(network, networks), name=network.name)
         for task in self._store.tasks.values():
             if task.holds_room:
                 index.hold(task.id, Demand.of(task), task.node_id)
-        return index.room(node_id)
+        return index
+
+    def _columns(self, network: Network, networks: list[Network]) -> list[PoolColumn]:
+        columns = []
+        for pool in pools_of(network, networks):
+            usage = self.pool_usage(pool.pool_id)
+            free = usage.free if usage is not None else 0
+            columns.append(PoolColumn(pool.pool_id, pool.name, pool.parent, pool.nodes, free))
+        return columns
+
+    def refusing(self, task: Task) -> Sequence[str]:
+        return self.refusals.get(task.id, ())
 
     def pool_usage(self, pool_id: str) -> PoolUsage | None:
         networks = list(self._store.networks.values())

@@ -1,0 +1,72 @@
+"""`beeyard explain`: why the tasks of a service have no place, and what would give them one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+from beeyard.cli.manager_api import ApiError, call, default_socket, told
+
+NAME = "explain"
+
+
+def main(arguments: list[str]) -> int:
+    """Explain; the exit code of the process."""
+    parser = argparse.ArgumentParser(
+        prog=f"beeyard {NAME}",
+        description="Why the tasks of a service, or one task, have no place: how many nodes fail which filter first, and the "
+        "smallest changes that would place it. Each was tried on the state of the cluster as it is now.",
+    )
+    parser.add_argument("name", metavar="SERVICE|TASK", help="name or id")
+    parser.add_argument("--nodes", action="store_true", help="say of every node all that it lacks")
+    parser.add_argument("--json", action="store_true", help="the manager's answer as it is")
+    parser.add_argument(
+        "--socket", default=default_socket(), metavar="PATH", help="of the manager; default %(default)s"
+    )
+    options = parser.parse_args(arguments)
+    query = urllib.parse.urlencode({"name": options.name, **({"nodes": "true"} if options.nodes else {})})
+    try:
+        answer = call(options.socket, "GET", f"/beeyard/v1/explain?{query}")
+    except ApiError as error:
+        return told(NAME, error)
+    print(json.dumps(answer, indent=2) if options.json else "\n".join(lines(answer)))
+    return 0
+
+
+def lines(answer: dict[str, Any]) -> Iterator[str]:
+    """The answer for a person."""
+    service, waiting = answer["Service"]["Name"], answer["Waiting"]
+    task: dict[str, Any] = answer.get("Task", {})
+    if waiting:
+        yield f"{service}: {waiting} {'task waits' if waiting == 1 else 'tasks wait'}, such as {task['Name']}"
+    elif task:
+        yield f"{task['Name']}: {task['State']}{' on ' + task['Node'] if task.get('Node') else ''}"
+    else:
+        yield f"{service}: no task waits for a place"
+    said = [text for text in (task.get("Err"), task.get("Message")) if text]
+    if waiting and said and said[0] != answer["Explanation"]:
+        yield f"  it was told: {said[0]}"
+    if answer["Fitting"]:
+        yield f"{answer['Fitting']} of {answer['Nodes']} nodes would take {'it' if waiting else 'one more'} now"
+    else:
+        yield from explanation_lines(answer)
+    for node in answer.get("PerNode", ()):
+        lacks = ", ".join(f"{one['Reason']} {one['Detail']}".strip() for one in node["Lacks"])
+        yield f"  {node['Name']:24} {lacks or 'fits'}"
+
+
+def explanation_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """Why there is no place, and what would help."""
+    yield answer["Explanation"]
+    if answer["Relaxations"]:
+        yield "it would have a place with"
+    for relaxation in answer["Relaxations"]:
+        names = [node["Name"] for node in relaxation["Such"]]
+        more = ", …" if relaxation["Nodes"] > len(names) else ""
+        yield f"  {relaxation['Text']} ({', '.join(names)}{more})"
+
+
+__all__ = ["explanation_lines", "lines", "main"]

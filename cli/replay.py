@@ -1,0 +1,40 @@
+"""`beeyard replay FILE`: decide again what a manager decided, and say where the outcome differs."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from pathlib import Path
+
+from beeyard.cli.manager_api import told
+from beeyard.core.errors import InvalidSpec
+from beeyard.core.replay import replay
+
+NAME = "replay"
+_GZIP = b"\x1f\x8b"
+
+
+def main(arguments: list[str]) -> int:
+    """Replay one log; the exit code of the process: 1 when a decision differs, 2 when the file cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog=f"beeyard {NAME}",
+        description="Run a log of decisions again: the same machine code or another's must decide the same. A manager "
+        "writes logs with the setting decision_log_mib, below its state_dir.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the log, also compressed with gzip")
+    options = parser.parse_args(arguments)
+    try:
+        data = options.file.read_bytes()
+        outcome = replay(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    except (InvalidSpec, OSError, EOFError) as error:
+        told(NAME, error)
+        return 2
+    if outcome.difference:
+        print(outcome.difference)
+        return 1
+    print(f"{outcome.n_decisions} decisions, {outcome.n_tasks} tasks placed: all the same")
+    print(f"digest {outcome.digest}")
+    return 0
+
+
+__all__ = ["main"]

@@ -1,0 +1,146 @@
+"""`/beeyard/v1/explain`: why the tasks of a service, or one task, have no place, and what would give them one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.routing import Route
+
+from beeyard.core import reasons
+from beeyard.core.errors import NotFound
+from beeyard.core.explain import Explanation
+from beeyard.core.model import Service, Task
+from beeyard.core.placement import Demand
+from beeyard.core.relaxation import Relaxation
+from beeyard.core.states import TaskState
+from beeyard.manager.api.call import BadRequest, Call, Reply, route
+from beeyard.manager.api.context import Context
+from beeyard.manager.api.docker_value import compact
+from beeyard.manager.api.hypothesis import next_task
+from beeyard.manager.api.lookup import find_service, find_task, node_name, task_name
+
+
+def routes(context: Context) -> list[Route]:
+    """The routes of this resource."""
+    return [route("GET", "/beeyard/v1/explain", explain, context)]
+
+
+async def explain(context: Context, call: Call) -> Reply:
+    """Of `service` or `task`, or of `name`, which may be either. With `nodes`, what each node lacks."""
+    task, n_tasks = _meant(context, call)
+    index = context.status.placement()
+    explanation = index.explainer.explain(
+        Demand.of(task), masked=context.status.refusing(task), n_tasks=max(1, n_tasks), nodes=call.flag("nodes")
+    )
+    is_stored = task.id in context.store.tasks
+    shown = {
+        "Service": {"ID": task.service_id, "Name": task.service_name},
+        "Waiting": n_tasks,
+        **(compact(Task=_show_task(context, task)) if is_stored else {}),
+        **show_explanation(context, explanation),
+    }
+    return Reply(shown)
+
+
+def _meant(context: Context, call: Call) -> tuple[Task, int]:
+    """The task to explain, and how many of its service wait as it does.
+
+    Raises:
+        NotFound, Ambiguous, BadRequest
+    """
+    given = {name: call.query[name] for name in ("service", "task", "name") if call.query.get(name)}
+    if len(given) != 1:
+        raise BadRequest("explain what? give one of service, task and name")
+    (kind, wanted), store = given.popitem(), context.store
+    if kind == "name":
+        try:
+            return _of_service(context, find_service(store, wanted))
+        except NotFound:
+            try:
+                task = find_task(store, wanted)
+            except NotFound:
+                raise NotFound("service or task", wanted) from None
+            return task, int(_waits(task))
+    if kind == "service":
+        return _of_service(context, find_service(store, wanted))
+    task = find_task(store, wanted)
+    return task, int(_waits(task))
+
+
+def _of_service(context: Context, service: Service) -> tuple[Task, int]:
+    """Of the tasks that wait, the one that came first and how many ask for the same; else one more that there might be."""
+    tasks = context.store.tasks_of_service(service.id)
+    waiting = sorted((task for task in tasks if _waits(task)), key=lambda task: (task.created_at_s, task.slot, task.id))
+    if not waiting:
+        return next_task(service, len(tasks) + 1), 0
+    demand = Demand.of(waiting[0])
+    return waiting[0], sum(Demand.of(task) == demand for task in waiting)
+
+
+def _waits(task: Task) -> bool:
+    """Whether a task has no node and should have one."""
+    return not task.node_id and task.status.state < TaskState.ASSIGNED and task.desired_state <= TaskState.RUNNING
+
+
+def _show_task(context: Context, task: Task) -> dict[str, Any]:
+    node = context.store.nodes.get(task.node_id)
+    return {
+        "ID": task.id,
+        "Name": task_name(task),
+        "State": task.status.state.name.lower(),
+        **compact(
+            Message=context.status.waiting_for(task.id) or task.status.message,
+            Err=task.status.err,
+            Node=node_name(node) if node is not None else task.node_id,
+        ),
+    }
+
+
+def show_explanation(context: Context, explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON."""
+    return {
+        "Nodes": explanation.n_nodes,
+        "Fitting": explanation.n_fitting,
+        "Explanation": explanation.sentence,
+        "Reasons": [
+            {"Reason": reason, "Detail": detail, "Nodes": n, "Text": reasons.sentence(reason, detail, n)}
+            for reason, detail, n in explanation.counts
+        ],
+        "Relaxations": [_show_relaxation(context, relaxation) for relaxation in explanation.relaxations],
+        **compact(
+            PerNode=[
+                {
+                    **show_node(context, of_node.node_id),
+                    "Lacks": [{"Reason": reason, "Detail": detail} for reason, detail in of_node.lacks],
+                }
+                for of_node in explanation.nodes
+            ]
+        ),
+    }
+
+
+def _show_relaxation(context: Context, relaxation: Relaxation) -> dict[str, Any]:
+    return {
+        "Text": relaxation.text,
+        "Nodes": relaxation.n_nodes,
+        "Such": [show_node(context, node_id) for node_id in relaxation.node_ids],
+        "Changes": [
+            {"Kind": change.what, "Text": change.text, **compact(Name=change.name, Amount=change.amount)}
+            for change in relaxation.changes
+        ],
+    }
+
+
+def show_node(context: Context, node_id: str) -> dict[str, str]:
+    """A node by id and name."""
+    node = context.store.nodes.get(node_id)
+    return {"ID": node_id, "Name": node_id if node is None else node_name(node)}
+
+
+def show_nodes(context: Context, node_ids: Sequence[str]) -> list[dict[str, str]]:
+    """Nodes by id and name."""
+    return [show_node(context, node_id) for node_id in node_ids]
+
+
+__all__ = ["routes", "show_explanation", "show_node", "show_nodes"]
