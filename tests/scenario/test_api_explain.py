@@ -1,0 +1,245 @@
+"""`/beeyard/v1/explain` and `/beeyard/v1/whatif`, and what `beeyard explain` and `beeyard whatif` print of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from beeyard.cli import explain, what_if
+from beeyard.core.model import StoredObject, Task
+from beeyard.core.states import Availability, TaskState
+from tests.support.api_world import ApiWorld, an_api
+from tests.support.builders import (
+    CPU,
+    a_config_network,
+    a_network_from,
+    a_node,
+    a_service,
+    a_task,
+    a_task_spec,
+    an_ipam,
+)
+from tests.support.docker_bodies import a_service_body
+from tests.support.grants import a_grant
+
+EXPLAIN, WHAT_IF = "/beeyard/v1/explain", "/beeyard/v1/whatif"
+R9 = a_task_spec(constraints=("node.labels.rack==r9",), cpu_nano=CPU)
+
+
+def a_yard() -> list[StoredObject]:
+    """Three hosts, one of them drained, with a task of web on the first; all in one rack."""
+    return [
+        a_node("n1", hostname="yard1", labels={"rack": "r1"}),
+        a_node("n2", hostname="yard2", labels={"rack": "r1"}),
+        a_node("n3", hostname="yard3", labels={"rack": "r1"}, availability=Availability.DRAIN),
+        a_service(),
+        running("t1", "n1"),
+    ]
+
+
+def running(task_id: str, node_id: str, slot: int = 1) -> Task:
+    return a_task(task_id, slot=slot, state=TaskState.RUNNING, node_id=node_id)
+
+
+def waiting(task_id: str, slot: int) -> Task:
+    return a_task(task_id, service_id="s2", service_name="db", slot=slot, spec=R9, message="pending task scheduling")
+
+
+async def asked(api: ApiWorld, body: Any) -> Any:
+    reply = await api.call("POST", WHAT_IF, body)
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+# --- explain -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", [{"service": "db"}, {"task": "t7"}, {"name": "db"}, {"name": "t7"}])
+async def test_a_service_or_a_task_that_waits_is_explained(query: dict[str, str]) -> None:
+    db = a_service("s2", name="db", task=R9)
+    async with an_api(*a_yard(), db, waiting("t7", 1), waiting("t8", 2)) as api:
+        answer = await api.get(EXPLAIN, **query)
+        n_waiting = 2 if "db" in query.values() else 1
+        assert (answer["Service"], answer["Task"]["ID"]) == ({"ID": "s2", "Name": "db"}, "t7")
+        assert (answer["Waiting"], answer["Nodes"], answer["Fitting"]) == (n_waiting, 3, 0)
+        sentence = (
+            "no suitable node (scheduling constraints not satisfied on 2 nodes; 1 node not available for new tasks)"
+        )
+        assert answer["Explanation"] == sentence
+        assert [one["Text"] for one in answer["Reasons"]] == sentence[18:-1].split("; ")
+        assert answer["Relaxations"] == [
+            {
+                "Text": "drop node.labels.rack==r9: 2 nodes",
+                "Nodes": 2,
+                "Such": [{"ID": "n1", "Name": "yard1"}, {"ID": "n2", "Name": "yard2"}],
+                "Changes": [
+                    {"Kind": "constraint", "Text": "drop node.labels.rack==r9", "Name": "node.labels.rack==r9"}
+                ],
+            }
+        ]
+        assert "PerNode" not in answer
+        assert list(explain.lines(answer)) == [
+            f"db: {'2 tasks wait' if n_waiting == 2 else '1 task waits'}, such as db.1.t7",
+            "  it was told: pending task scheduling",
+            sentence,
+            "it would have a place with",
+            "  drop node.labels.rack==r9: 2 nodes (yard1, yard2)",
+        ]
+
+
+async def test_every_node_says_all_that_it_lacks_on_request() -> None:
+    async with an_api(*a_yard(), a_service("s2", name="db", task=R9), waiting("t7", 1)) as api:
+        answer = await api.get(EXPLAIN, service="db", nodes="true")
+        lacks = {node["Name"]: [one["Reason"] for one in node["Lacks"]] for node in answer["PerNode"]}
+        assert lacks == {"yard1": ["constraint"], "yard2": ["constraint"], "yard3": ["not_ready", "constraint"]}
+        last = list(explain.lines(answer))[-1]
+        assert last.split() == ["yard3", "not_ready,", "constraint", "node.labels.rack==r9"]
+
+
+async def test_what_does_not_wait_is_asked_for_one_more() -> None:
+    async with an_api(*a_yard()) as api:
+        answer = await api.get(EXPLAIN, name="web")
+        assert (answer["Waiting"], answer["Fitting"], answer["Explanation"]) == (0, 2, "")
+        assert list(explain.lines(answer)) == [
+            "web: no task waits for a place",
+            "2 of 3 nodes would take one more now",
+        ]
+        answer = await api.get(EXPLAIN, task="t1")
+        assert next(iter(explain.lines(answer))) == "web.1.t1: running on yard1"
+
+
+async def test_nodes_that_hooks_refused_are_left_out() -> None:
+    task = a_task("t7", service_id="s2", service_name="db")
+    async with an_api(*a_yard(), a_service("s2", name="db"), task) as api:
+        api.status.refusals["t7"] = ["n1", "n2"]
+        answer = await api.get(EXPLAIN, task="t7")
+        assert answer["Explanation"].startswith("no suitable node (refused by an allocation hook on 2 nodes")
+        assert [one["Text"] for one in answer["Relaxations"]] == [
+            "node yard3 ready, which is drained: 1 node",
+            "without the refusals of allocation hooks: 2 nodes",
+        ]
+
+
+async def test_addresses_for_all_that_wait() -> None:
+    spec = a_task_spec(network_ids=("net1",))
+    tasks = [a_task(f"t{n}", service_id="s2", service_name="db", slot=n, spec=spec) for n in (7, 8, 9)]
+    pool = a_config_network("p1", "lan-r1", config="racks", ipam=[an_ipam("10.9.0.0/24", "10.9.0.10/32")])
+    grants = (a_grant("10.9.0.10/24", pool_id="p1", segment="default"),)
+    tasks.append(msgspec.structs.replace(running("t6", "n1"), grants=grants))
+    async with an_api(*a_yard(), pool, a_network_from("racks"), a_service("s2", name="db", task=spec), *tasks) as api:
+        answer = await api.get(EXPLAIN, service="db")
+        assert answer["Relaxations"][0]["Text"] == "3 addresses more in lan-r1: 2 nodes"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ({}, 400, "explain what? give one of service, task and name"),
+        ({"service": "web", "task": "t1"}, 400, "explain what? give one of service, task and name"),
+        ({"name": "nobody"}, 404, "service or task nobody not found"),
+        ({"service": "nobody"}, 404, "service nobody not found"),
+        ({"name": "web", "nodes": "perhaps"}, 400, "invalid value 'perhaps' for nodes: it is true or false"),
+    ],
+)
+async def test_what_cannot_be_explained_is_refused(query: dict[str, str], status: int, message: str) -> None:
+    async with an_api(*a_yard()) as api:
+        reply = await api.call("GET", EXPLAIN, **query)
+        assert (reply.status, reply.json) == (status, {"message": message})
+
+
+# --- what if -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_service_that_is_scaled() -> None:
+    async with an_api(*a_yard()) as api:
+        answer = await asked(api, {"Scale": {"Service": "web", "Replicas": 4}})
+        assert (answer["Before"], answer["Placed"], answer["Unplaced"]) == (1, 3, 0)
+        assert [(node["Name"], node["Tasks"]) for node in answer["On"]] == [("yard1", 1), ("yard2", 2)]
+        assert next(line.split() for line in what_if.service_lines(answer))[:3] == ["3", "tasks", "placed"]
+        assert len(api.store.tasks) == 1
+
+
+async def test_a_service_that_is_thought_of() -> None:
+    body = a_service_body()
+    body["TaskTemplate"]["Resources"] = {"Reservations": {"NanoCPUs": 3 * CPU}}
+    body["Mode"] = {"Replicated": {"Replicas": 3}}
+    async with an_api(*a_yard()) as api:
+        answer = await asked(api, {"Service": body})
+        assert (answer["Before"], answer["Placed"], answer["Unplaced"]) == (0, 2, 1)
+        assert [one["Text"] for one in answer["Relaxations"]] == [
+            "node yard3 ready, which is drained: 1 node",
+            "2 CPU less: 2 nodes",
+        ]
+        assert next(iter(what_if.service_lines(answer))) == "2 tasks placed, 1 without a place"
+        assert len(api.store.services) == 1
+
+
+@pytest.mark.parametrize("lost", [{"Node": "yard1"}, {"Node": "n1"}, {"Constraint": "node.hostname==yard1"}])
+@pytest.mark.parametrize("question", ["Lost", "Drain"])
+async def test_a_node_that_is_lost_or_drained(question: str, lost: dict[str, str]) -> None:
+    async with an_api(*a_yard()) as api:
+        answer = await asked(api, {question: lost})
+        assert answer == {
+            "Nodes": [{"ID": "n1", "Name": "yard1"}],
+            "Moves": [
+                {
+                    "Task": "t1",
+                    "Service": "web",
+                    "Slot": 1,
+                    "From": {"ID": "n1", "Name": "yard1"},
+                    "To": {"ID": "n2", "Name": "yard2"},
+                }
+            ],
+            "Stuck": [],
+        }
+        assert list(what_if.aftermath_lines(answer)) == [
+            "1 node: 1 task replaced, 0 without a place",
+            f"  {'web.1':24} yard1 → yard2",
+        ]
+
+
+async def test_a_rack_that_is_lost() -> None:
+    async with an_api(*a_yard()) as api:
+        answer = await asked(api, {"Lost": {"Constraint": "node.labels.rack==r1"}})
+        assert (len(answer["Nodes"]), answer["Moves"], len(answer["Stuck"])) == (3, [], 1)
+        assert list(what_if.aftermath_lines(answer)) == [
+            "3 nodes: 0 tasks replaced, 1 without a place",
+            "1 task: no suitable node (3 nodes not available for new tasks)",
+            f"  {'web.1':24} yard1",
+        ]
+
+
+async def test_tasks_that_nobody_wants_are_not_replaced() -> None:
+    ending = a_task("t2", slot=2, state=TaskState.RUNNING, desired_state=TaskState.SHUTDOWN, node_id="n1")
+    async with an_api(*a_yard(), ending) as api:
+        answer = await asked(api, {"Lost": {"Node": "n1"}})
+        assert [move["Task"] for move in answer["Moves"]] == ["t1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 400, "what if what? give one of Service, Scale, Lost, Drain"),
+        (
+            {"Lost": {"Node": "n1"}, "Drain": {"Node": "n1"}},
+            400,
+            "what if what? give one of Service, Scale, Lost, Drain",
+        ),
+        ({"Lost": {}}, 400, "give either a node or, as Constraint, an expression"),
+        ({"Lost": {"Node": "n1", "Constraint": "node.id==n1"}}, 400, "give either a node or"),
+        ({"Lost": {"Node": "nobody"}}, 404, "node nobody not found"),
+        ({"Lost": {"Constraint": "rack"}}, 400, "expected one operator from"),
+        ({"Drain": {"Rack": "r1"}}, 400, "Drain.Rack"),
+        ({"Scale": {"Service": "nobody"}}, 404, "service nobody not found"),
+        ({"Scale": {"Service": "web", "Replicas": -1}}, 400, "Scale.Replicas"),
+        ({"Service": {"Name": "x"}}, 400, "mismatched Runtime and *Spec fields"),
+        ({"Service": [1]}, 400, "it must be a JSON object"),
+        ([], 400, "it must be a JSON object"),
+    ],
+)
+async def test_what_makes_no_question_is_refused(body: Any, status: int, message: str) -> None:
+    async with an_api(*a_yard()) as api:
+        reply = await api.call("POST", WHAT_IF, body)
+        assert (reply.status, message in reply.json["message"]) == (status, True), reply.body

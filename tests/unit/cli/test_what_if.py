@@ -1,0 +1,82 @@
+"""What `beeyard whatif` asks the manager for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beeyard.cli import explain, what_if
+from beeyard.cli.manager_api import ApiError
+
+
+def asked(*arguments: str) -> Any:
+    return what_if.question(what_if._parser().parse_args(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        (("node-lost", "yard1"), {"Lost": {"Node": "yard1"}}),
+        (("lost", "node.labels.rack==r1"), {"Lost": {"Constraint": "node.labels.rack==r1"}}),
+        (("drain", "yard1"), {"Drain": {"Node": "yard1"}}),
+        (("drain", "--where", "node.labels.rack==r1"), {"Drain": {"Constraint": "node.labels.rack==r1"}}),
+        (("drain",), {"Drain": {}}),
+        (("service", "web"), {"Scale": {"Service": "web"}}),
+        (("service", "web", "--replicas", "0"), {"Scale": {"Service": "web", "Replicas": 0}}),
+    ],
+)
+def test_a_question_becomes_a_request(arguments: tuple[str, ...], body: Any) -> None:
+    assert asked(*arguments) == body
+
+
+def test_a_new_service_by_its_options() -> None:
+    options = (
+        "--image",
+        "host",
+        "--replicas",
+        "3",
+        "--reserve-cpu",
+        "0.5",
+        "--reserve-memory",
+        "256",
+        "--network",
+        "lan",
+    )
+    spec = asked("service", *options, "--constraint", "node.role==worker", "--replicas-max-per-node", "1")["Service"]
+    template = spec["TaskTemplate"]
+    assert spec["Mode"] == {"Replicated": {"Replicas": 3}}
+    assert template["ContainerSpec"] == {"Image": "host"}
+    assert template["Resources"]["Reservations"] == {"NanoCPUs": 500_000_000, "MemoryBytes": 256 << 20}
+    assert template["Placement"] == {"Constraints": ["node.role==worker"], "MaxReplicas": 1}
+    assert template["Networks"] == [{"Target": "lan"}]
+
+
+def test_a_new_service_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps({"Name": "web"}))
+    assert asked("service", "--spec", str(path)) == {"Service": {"Name": "web"}}
+    assert asked("service", "--spec", str(path), "--replicas", "2")["Service"]["Mode"] == {
+        "Replicated": {"Replicas": 2}
+    }
+    path.write_text("[]")
+    with pytest.raises(ApiError, match="is no JSON object"):
+        asked("service", "--spec", str(path))
+
+
+@pytest.mark.parametrize("arguments", [(), ("web", "--image", "host"), ("--image", "host", "--spec", "-")])
+def test_what_service_is_meant_must_be_clear(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(ApiError, match="give the NAME of a service that exists"):
+        asked("service", *arguments)
+
+
+def test_a_manager_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "docker.sock")
+    assert explain.main(["web", "--socket", path]) == 1
+    assert capsys.readouterr().err.startswith(f"beeyard explain: cannot ask the manager at {path}")
+    assert what_if.main(["node-lost", "yard1", "--socket", path]) == 1
+    assert capsys.readouterr().err.startswith(f"beeyard whatif node-lost: cannot ask the manager at {path}")
+    assert what_if.main(["service", "--spec", str(tmp_path / "none"), "--socket", path]) == 1
+    assert "No such file" in capsys.readouterr().err
