@@ -11,7 +11,7 @@ import trio
 
 from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.controller import ProcessController
-from beeyard.agent.executors.process.script import MAGIC, encode
+from beeyard.agent.executors.process.script import MAGIC, encode, pack
 from beeyard.agent.executors.process.zygote_client import LineStream
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import Controller
@@ -34,7 +34,7 @@ async def ordered(controller: Controller) -> LineStream:
     controller._zygote.make_directories()
     script = await controller._script()
     lines = await controller._zygote.open_shim(controller.task_id)
-    await lines.stream.send_all(script)
+    await lines.send_bytes(script)
     return lines
 
 
@@ -76,7 +76,7 @@ async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
     for n in range(20):
         lines = await ordered(controller)
         await trio.sleep(n * 0.0005)
-        lines.stream.socket.close()
+        lines.close()
         await machine.until_zygote_is_childless()
         assert await machine.leftovers_now() == [], n
 
@@ -103,10 +103,9 @@ async def test_a_malformed_request_is_answered_and_ends_nothing(machine: Process
     controller = await started(machine, a_task(machine))
     sock = remains.connect(machine.executor.places.shim_dir(controller.task_id))
     assert sock is not None
-    sock.setblocking(False)
-    async with LineStream(trio.SocketStream(trio.socket.from_stdlib_socket(sock))) as lines:
+    async with LineStream(sock) as lines:
         for request in MALFORMED:
-            await lines.stream.send_all(request + b"\n")
+            await lines.send_bytes(request + b"\n")
             with trio.fail_after(10):
                 answer = await lines.receive()
             assert answer is not None, request[:40]
@@ -125,7 +124,7 @@ async def test_a_shim_that_hears_nonsense_instead_of_keep_undoes_itself(machine:
     controller = await machine.executor.create(a_task(machine))
     async with await ordered(controller) as lines:
         assert await lines.receive() is not None
-        await lines.stream.send_all(said)
+        await lines.send_bytes(said)
         answer = await lines.receive()
         assert answer is not None
         assert str(answer["error"]).startswith("malformed request")
@@ -153,7 +152,7 @@ async def test_a_step_that_fails_leaves_nothing(machine: ProcessMachine, at: str
     sizes = [int.from_bytes(script[i : i + 4], sys.byteorder) for i in (8, 12)]
     header = script[:8] + (sizes[0] + grown).to_bytes(4, sys.byteorder) + sizes[1].to_bytes(4, sys.byteorder)
     async with await controller._zygote.open_shim(controller.task_id) as lines:
-        await lines.stream.send_all(header + body)
+        await lines.send_bytes(header + body)
         answer = await lines.receive()
     assert answer is not None
     assert str(answer["error"]).endswith(f"{at}{'x' * 300}: File name too long")
@@ -161,13 +160,13 @@ async def test_a_step_that_fails_leaves_nothing(machine: ProcessMachine, at: str
     assert await machine.leftovers_now() == []
 
 
-@pytest.mark.parametrize("sent", [b"x" * 16, MAGIC + b"\xff" * 8, encode([("begin",)])])
+@pytest.mark.parametrize("sent", [b"x" * 16, MAGIC + b"\xff" * 8, pack(encode([("begin",)]))])
 async def test_an_order_that_is_none_is_refused_by_the_shim(machine: ProcessMachine, sent: bytes) -> None:
     """It says so, and does nothing."""
     controller = await machine.executor.create(a_task(machine))
     assert isinstance(controller, ProcessController)
     async with await controller._zygote.open_shim(controller.task_id) as lines:
-        await lines.stream.send_all(sent)
+        await lines.send_bytes(sent)
         answer = await lines.receive()
         assert answer is not None
         assert str(answer["error"]).startswith(("malformed order", "the task's description is too long"))
@@ -198,7 +197,7 @@ async def test_hanging_half_made_shim_is_killed(machine: ProcessMachine) -> None
     (pid,) = machine.processes()
     os.kill(pid, signal.SIGSTOP)
     listening = os.path.exists(f"{machine.executor.places.shim_dir('t' * 25)}/sock")
-    lines.stream.socket.close()
+    lines.close()
     if listening:  # it got further than this test wants; let it undo itself
         os.kill(pid, signal.SIGCONT)
         return

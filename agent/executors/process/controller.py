@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from beeyard.runtime.host import ExitStatus
 
 # Answered when the program runs, or when the task has ended.
 SLOW = ("start", "wait", "stop")
+_START_AND_WAIT = b'{"op": "start"}\n{"op": "wait"}\n'
 # 5 s: preparing takes milliseconds; what is being undone may have to wait for a busy disk.
 UNDO_S = 5.0
 
@@ -74,6 +76,7 @@ class ProcessController:
         self._lock = trio.Lock()  # of prepare and remove
         self._quick = _Line()
         self._slow = _Line()
+        self._awaited: LineStream | None = None  # a connection on which the end was asked for with the start
 
     @property
     def task_id(self) -> str:
@@ -139,35 +142,47 @@ class ProcessController:
             fd = os.open(self._order.places.shim_dir(self.task_id), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise _ShimGone from None
-        sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)  # a local socket is connected at once, or its shim has no room for one more
         try:
-            await sock.connect(f"/proc/self/fd/{fd}/sock")
+            sock.connect(f"/proc/self/fd/{fd}/sock")
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             raise _ShimGone from None
+        except BlockingIOError:
+            sock.close()
+            raise ExecutorError("connect", "its shim has no room for one more connection") from None
         except BaseException:
             sock.close()
             raise
         finally:
             os.close(fd)
-        return LineStream(trio.SocketStream(sock))
+        return LineStream(sock)
 
     async def _converse(self, line: _Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
         """Ask and hear on a connection, which is kept only when the answer has come."""
         try:
-            await lines.send(op=op, **fields)
+            if op == "start":  # and how it ends, which may be known before anybody could ask
+                await lines.send_bytes(_START_AND_WAIT)
+            else:
+                await lines.send(op=op, **fields)
             answer = await lines.receive()
             if answer is None:
                 raise _ShimGone
             if op == "remove":
                 await lines.receive()  # until it has ended
-        except (ConnectionResetError, trio.BrokenResourceError):
+        except (ConnectionResetError, BrokenPipeError):
             lines.close()
             raise _ShimGone from None
         except BaseException:
             lines.close()
             raise
-        line.lines = lines
+        if op != "start":
+            line.lines = lines
+        elif "error" in answer or self._awaited is not None:
+            lines.close()
+        else:
+            self._awaited = lines
         return answer
 
     def _judge(self, op: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -235,20 +250,20 @@ class ProcessController:
         """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
         lines = await self._zygote.open_shim(self.task_id)
         try:
-            await lines.stream.send_all(script)
+            await lines.send_bytes(script)
             answer = await lines.receive()
             if answer is not None and "phase" in answer:
                 with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
                     await lines.send(op="keep")
                 self._slow.lines = lines
             return answer
-        except trio.BrokenResourceError:
+        except (ConnectionResetError, BrokenPipeError):
             return None
         except trio.Cancelled:
             # Safety: bounded, and needed so that nothing is left when the caller goes on.
             with trio.move_on_after(UNDO_S, shield=True):
-                with contextlib.suppress(trio.BrokenResourceError, OSError):
-                    await lines.stream.send_eof()
+                with contextlib.suppress(OSError):
+                    lines.end()
                     while await lines.receive() is not None:
                         pass
             raise
@@ -272,7 +287,7 @@ class ProcessController:
     async def wait(self) -> ExitStatus:
         if self._phase != "new" and self._exit is None:
             try:
-                self._learn(await self._ask("wait"))
+                self._learn(await self._hear_end() or await self._ask("wait"))
             except _ShimGone:
                 await self._bury()
         else:
@@ -280,6 +295,21 @@ class ProcessController:
         if self._exit is None:
             raise ExecutorError("wait", "the task never started")
         return self._exit
+
+    async def _hear_end(self) -> dict[str, Any] | None:
+        """The answer that was asked for with the start; None when none will come, or somebody else has heard it."""
+        lines, self._awaited = self._awaited, None
+        if lines is None:
+            return None
+        answer = None
+        try:
+            answer = await lines.receive()
+        finally:
+            if answer is None or self._slow.lines is not None or self._slow.turn.locked():
+                lines.close()
+            else:
+                self._slow.lines = lines
+        return None if answer is None else self._judge("wait", answer)
 
     async def stop(self, *, links_first: bool = False) -> ExitStatus | None:
         if self._phase != "new" and self._exit is None:
@@ -324,6 +354,9 @@ class ProcessController:
         """Let go of the namespace and of the shim; the task goes on."""
         self._quick.close()
         self._slow.close()
+        if self._awaited is not None:
+            self._awaited.close()
+            self._awaited = None
         if self._netns_fd >= 0:
             os.close(self._netns_fd)
             self._netns_fd = -1

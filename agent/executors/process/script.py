@@ -40,11 +40,11 @@ def write(path: str, text: str, *, if_there: bool = False, naming_value: bool = 
     return step("write", path, text, IF_THERE if if_there else 0, said)
 
 
-def encode(steps: Iterable[Step], blob: bytes = b"") -> bytes:
-    """As it goes over the wire.
+def encode(steps: Iterable[Step]) -> bytes:
+    """The text of an order.
 
     Raises:
-        LaunchError: a field has what no program can be given, or there is too much of it.
+        LaunchError: a field has what no program can be given.
     """
     parts = []
     for fields in steps:
@@ -54,13 +54,21 @@ def encode(steps: Iterable[Step], blob: bytes = b"") -> bytes:
             raise LaunchError(f"a zero byte is in {culprit[:60]!r}: no program can be given it")
         parts.append(f"{len(fields) - 1}\0{text}\0")
     try:
-        body = "".join(parts).encode("utf-8", "surrogateescape")
+        return "".join(parts).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise LaunchError(f"a character that is none is in {error.object[error.start : error.end]!r}") from None
-    for size in (len(body), len(blob)):
+
+
+def pack(text: bytes, blob: bytes = b"") -> bytes:
+    """An order as it goes over the wire.
+
+    Raises:
+        LaunchError: there is too much of it.
+    """
+    for size in (len(text), len(blob)):
         if size > BYTES_MAX:
             raise LaunchError(f"the task's description has {size} bytes, at most {BYTES_MAX} are possible")
-    return _HEADER.pack(MAGIC, len(body), len(blob)) + body + blob
+    return b"".join((_HEADER.pack(MAGIC, len(text), len(blob)), text, blob))
 
 
 __all__ = [
@@ -72,6 +80,7 @@ __all__ = [
     "MAGIC",
     "Step",
     "encode",
+    "pack",
     "step",
     "write",
 ]

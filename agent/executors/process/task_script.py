@@ -1,17 +1,21 @@
 """A task's order as steps for its shim: the whole of how a task of this executor is made, started and undone, in their order.
 
-Nothing here touches the host but to ask it (who a user is, which directories are closed); no step is done here.
+Nothing here touches the host but to ask it (who a user is, which directories are closed); no step is done here. Tasks of one
+service differ in little more than their ids, so the text of one is kept as a template for the next.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from beeyard.agent.executors.process import additions, cgroups, kernel, launch, view
 from beeyard.agent.executors.process.launch import LaunchError, User
 from beeyard.agent.executors.process.order import END_FILE, SHIM_GONE, TASK_FILE, Order
-from beeyard.agent.executors.process.script import Step, encode, step, write
+from beeyard.agent.executors.process.script import Step, encode, pack, step, write
 from beeyard.runtime.stop_signal import signal_number
 
 # 100 years: whoever asks for more means "never", and the kernel's times have an end.
@@ -24,17 +28,71 @@ def script_of(order: Order, user: User) -> bytes:
     Raises:
         LaunchError, ExecutorError, OSError: say what of the order this host cannot serve.
     """
+    hidden = view.covered(order)
+    shape = _Shape(
+        order._replace(task_id="", task=b"", hostname="", env=_APART, sysctls=_APART),
+        tuple(order.env.items()),
+        tuple(order.sysctls.items()),
+    )
+    text = _filled(_template(shape, user, hidden, order.places.hierarchies()), order)
+    return pack(encode(_steps(order, user, hidden)) if text is None else text, order.task)
+
+
+class _Shape(NamedTuple):
+    """What tasks of one service have in common: an order without what is the task's own."""
+
+    order: Order
+    env: tuple[tuple[str, str], ...]
+    sysctls: tuple[tuple[str, str], ...]
+
+    def of(self, task_id: str, hostname: str) -> Order:
+        """The order of a task."""
+        return self.order._replace(task_id=task_id, hostname=hostname, env=dict(self.env), sysctls=dict(self.sysctls))
+
+
+# In the order of a shape, where it has dictionaries of its own: a shape has to be hashable.
+_APART: Any = ()
+# In a template, for the task's id and its host name.
+_ID, _HOSTNAME = "<task id>", "<host name>"
+
+
+# 64: more services than a node has at a time; one takes 5 KB.
+@functools.lru_cache(maxsize=64)
+def _template(
+    shape: _Shape, user: User, hidden: tuple[str, ...], hierarchies: tuple[cgroups.Hierarchy, ...]
+) -> tuple[bytes, ...] | None:
+    """The text for all tasks of a shape, cut where their own words go, which are every second part: `_ID` or `_HOSTNAME`.
+
+    None: there is none, as those words occur in what somebody chose. `hierarchies` are not used; they are the host's.
+    """
+    if any(word.encode() in encode(_steps(shape.of("", ""), user, hidden)) for word in (_ID, _HOSTNAME)):
+        return None
+    text = encode(_steps(shape.of(_ID, _HOSTNAME), user, hidden))
+    return tuple(re.split(f"({_ID}|{_HOSTNAME})".encode(), text))
+
+
+def _filled(template: tuple[bytes, ...] | None, order: Order) -> bytes | None:
+    """The text for one task; None: it has to be made from the beginning."""
+    if template is None or "\0" in order.task_id or "\0" in order.hostname:
+        return None
+    try:
+        words = {_ID.encode(): order.task_id.encode(), _HOSTNAME.encode(): order.hostname.encode()}
+    except UnicodeEncodeError:
+        return None
+    return b"".join([words.get(part, part) for part in template])
+
+
+def _steps(order: Order, user: User, hidden: tuple[str, ...]) -> list[Step]:
     stop_signal = signal_number(order.stop_signal)
     if not order.argv:
         raise LaunchError("image host needs a command to run")
-    steps = [
+    return [
         *_facts(order, user, stop_signal),
         *_prepare(order, user),
         *_undo(order),
         step("begin"),
-        *_start(order, user),
+        *_start(order, user, hidden),
     ]
-    return encode(steps, order.task)
 
 
 def _nanoseconds(what: str, seconds: float) -> int:
@@ -103,14 +161,14 @@ def _undo(order: Order) -> Iterator[Step]:
     yield step("drop-tree", shim_dir)
 
 
-def _start(order: Order, user: User) -> Iterator[Step]:
+def _start(order: Order, user: User, hidden: tuple[str, ...]) -> Iterator[Step]:
     """What the child does to become the program."""
     yield from order.places.cgroup(order.task_id).join()
     yield step("unshare", kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC)
     yield from additions.set_sysctls(order.sysctls)
     yield from view.hold(order)
     yield from additions.hold(order)
-    yield from view.build(order, root=user.uid == 0)
+    yield from view.build(order, hidden, root=user.uid == 0)
     yield from additions.give(order, user)
     yield step("hostname", order.hostname)
     capabilities = sum(1 << number for number in launch.ROOT_CAPABILITIES) if user.uid == 0 else 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from beeyard.agent.executors.process import kernel
 from beeyard.agent.executors.process.order import Order
@@ -44,12 +44,8 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
     return step("mount", source, target, kind, flags, options, when)
 
 
-def build(order: Order, *, root: bool) -> Iterator[Step]:
-    """The mounts of a task, in a fresh mount namespace in which its files are held already.
-
-    Raises:
-        OSError: a directory above the agent's own cannot be looked at.
-    """
+def build(order: Order, hidden: Iterable[str], *, root: bool) -> Iterator[Step]:
+    """The mounts of a task, in a fresh mount namespace in which its files are held already. `hidden`: see `covered`."""
     yield mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
     yield mount("proc", "/proc", "proc", _SAFE)
     if order.own_netns:
@@ -59,7 +55,7 @@ def build(order: Order, *, root: bool) -> Iterator[Step]:
     yield from _ALL_DEVICES
     for target in ("/tmp", "/var/tmp"):
         yield step("mount-held", TMP, target, kernel.MS_BIND, IF_DIRECTORY)
-    yield from _hide(order)
+    yield from _hide(order, hidden)
     if root:
         for name in _PROC_READ_ONLY:
             yield from _read_only(f"/proc/{name}")
@@ -100,13 +96,23 @@ def _devices() -> Iterator[Step]:
 _ALL_DEVICES = tuple(_devices())  # the same for every task
 
 
-def _hide(order: Order) -> Iterator[Step]:
+def covered(order: Order) -> tuple[str, ...]:
+    """Which directories the task finds empty, as this host is now.
+
+    Raises:
+        OSError: a directory above the agent's own cannot be looked at.
+    """
+    paths = (*order.hidden, _topmost_closed(order.places.state_dir))
+    return tuple(sorted({os.path.normpath(path) for path in paths}))
+
+
+def _hide(order: Order, hidden: Iterable[str]) -> Iterator[Step]:
     """Cover the hidden directories with empty ones, and put the work dir back at its path.
 
     What is below /tmp is gone already, and its path is made anew in the task's own.
     """
     state_dir = order.places.state_dir
-    for path in sorted({os.path.normpath(path) for path in (*order.hidden, _topmost_closed(state_dir))}):
+    for path in hidden:
         open_for_all = state_dir == path or state_dir.startswith(f"{path.rstrip('/')}/")
         yield step("cover", path, "size=64k,mode=755" if open_for_all else "size=64k,mode=000")
     home = f"{order.places.task_dir(order.task_id)}/work"
@@ -126,4 +132,4 @@ def _topmost_closed(path: str) -> str:
     return found
 
 
-__all__ = ["N_HELD", "build", "hold", "mount"]
+__all__ = ["N_HELD", "build", "covered", "hold", "mount"]

@@ -10,14 +10,15 @@ import json
 import random
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from beeyard.agent.executors.process import cgroups
+from beeyard.agent.executors.process import cgroups, task_script, view
 from beeyard.agent.executors.process.launch import LaunchError, User, candidates
 from beeyard.agent.executors.process.order import Bind, Order, Places
-from beeyard.agent.executors.process.script import MAGIC, encode, step, write
+from beeyard.agent.executors.process.script import MAGIC, encode, pack, step, write
 from beeyard.agent.executors.process.task_script import script_of
 from beeyard.agent.executors.process.zygote_client import PROGRAM
 
@@ -61,6 +62,40 @@ def test_a_task_is_understood_whole(tmp_path: Path) -> None:
     script = script_of(an_order(tmp_path), User(1000, 1000, (4, 5)))
     code, said = understood(script)
     assert (code, said.partition(" records")[2].split(", ")[-1]) == (0, "5 bytes of blob")
+
+
+def test_tasks_of_one_service_get_what_each_would_get_alone(tmp_path: Path) -> None:
+    """Also where their spec has the words in it by which a template knows its holes, or what no template can hold."""
+    user = User(1000, 1000)
+    services = [
+        {"argv": ("echo", word), "env": {"W": word}, "hostname": name}
+        for word in ("a", "<task id>", "<host name>", "a\ufffd")
+        for name in ("web", "<task id>", "é")
+    ]
+    for service in services:
+        orders = [an_order(tmp_path, **service)._replace(task_id=letter * 25) for letter in "xyz"]
+        scripts = [script_of(order, user) for order in orders]
+        for order, script in zip(orders, scripts, strict=True):
+            task_script._template.cache_clear()
+            assert script == script_of(order, user)
+            plain = task_script._steps(order, user, view.covered(order))
+            assert script == pack(encode(plain), order.task)
+    for hostname in ("a\0b", "\ud800"):
+        with pytest.raises(LaunchError, match=r"a zero byte|a character that is none"):
+            script_of(an_order(tmp_path, hostname=hostname), user)
+
+
+def test_what_a_host_hides_is_looked_at_for_each_task() -> None:
+    """It may have closed a directory since the service's last task."""
+    with tempfile.TemporaryDirectory() as name:  # below a directory that everybody may search
+        directory = Path(name)
+        directory.chmod(0o755)
+        order = an_order(directory)
+        before = script_of(order, User(1000, 1000))
+        directory.chmod(0o700)
+        after = script_of(order, User(1000, 1000))
+    cover = f"\0cover\0{name}\0".encode()
+    assert (cover in before, cover in after) == (False, True)
 
 
 def test_root_and_the_hosts_network_are_understood(tmp_path: Path) -> None:
@@ -124,7 +159,7 @@ def raw(body: bytes, *, n_text: int | None = None, n_blob: int = 0, magic: bytes
         (raw(b"0\0begin\0" + b"2\0mkdir\0/x\0soon\0"), "record 2"),
         (raw(b"0\0begin\0" + b"2\0mkdir\0/x\0" + b"18446744073709551616\0"), "record 2"),
         (raw(b"0\0begin\0"), "0 records task"),
-        (encode([("begin",)] * 70000), "0 records task"),
+        (pack(encode([("begin",)] * 70000)), "0 records task"),
     ],
 )
 def test_what_is_no_order_is_refused(order: bytes, sentence: str) -> None:
