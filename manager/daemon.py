@@ -58,10 +58,9 @@ async def run(
         DiskError: the store cannot be opened.
         HostError: an address cannot be bound.
     """
-    if config.host_port_last < config.host_port_first:
-        raise InvalidSpec(
-            "host_port_last", f"{config.host_port_last} is below host_port_first, {config.host_port_first}"
-        )
+    first, last = config.host_port_first, config.host_port_last
+    if last < first:
+        raise InvalidSpec("host_port_last", f"{last} is below host_port_first, {first}")
     store = await Store.open(host, config.store_path)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -80,9 +79,9 @@ async def run(
         lifecycle.are_more_to_come = lambda: orchestrator.has_more_to_write
         orchestrator.finished = lifecycle.look
         recording = (decisions,) if decisions is not None else ()
-        for part in (*recording, ipam, lifecycle, orchestrator, VolumeOrchestrator(store)):
+        reaper = Reaper(host, store, config.commit_tasks_max, config.cool_down_s)
+        for part in (*recording, ipam, lifecycle, orchestrator, VolumeOrchestrator(store), reaper):
             await nursery.start(part.run)
-        await nursery.start(Reaper(host, store, config.commit_tasks_max, config.cool_down_s).run)
         await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
         status = LiveStatus(

@@ -1,8 +1,9 @@
 """A long random history of one placement index, the same for the same seed: nodes, networks, volumes and tasks come and go.
 
-    python -m tests.support.decision_history FILE DECISIONS [SEED]
+    python -m tests.support.decision_history FILE DECISIONS [SEED [NODES]]
 
-writes its decision log, compressed when the name ends in .gz.
+writes its decision log. A name that ends in .gz has it compressed, and without packing in batches: that is how the log that
+is kept with the tests was made, with seed 7.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ def a_use(volume_id: str) -> VolumeUse:
 class History:
     """Tells an index one random thing after another. What is there is kept in lists, so that chance alone decides."""
 
-    def __init__(self, index: PlacementIndex, seed: int, n_nodes: int = 60) -> None:
+    def __init__(self, index: PlacementIndex, seed: int, n_nodes: int = 60, *, batches: bool = True) -> None:
+        """Args: whether groups are packed together too, which is meant to get better with time."""
         self.index = index
+        self.batches = batches
         self.rng = random.Random(seed)
         self.n_nodes = n_nodes
         self.n_tasks = self.n_decisions = 0
@@ -195,16 +198,16 @@ class History:
         elif what < 0.98:
             index.remove_network("wan")
             self.network()
-        elif what < 0.985:
+        elif what < 0.985 and self.batches:
             self.place_many()
         else:
             self.end_tasks(200)
 
 
-def recorded(n_decisions: int, seed: int = 1, n_nodes: int = 60) -> bytes:
+def recorded(n_decisions: int, seed: int = 1, n_nodes: int = 60, *, batches: bool = True) -> bytes:
     """The log of a history with so many decisions, or one or two more."""
     written: list[bytes] = []
-    history = History(RecordedIndex(written.append), seed, n_nodes)
+    history = History(RecordedIndex(written.append), seed, n_nodes, batches=batches)
     while history.n_decisions < n_decisions:
         history.step()
     return b"".join(written)
@@ -212,9 +215,10 @@ def recorded(n_decisions: int, seed: int = 1, n_nodes: int = 60) -> bytes:
 
 def main() -> None:
     path, n_decisions, *more = sys.argv[1:]
-    data = recorded(int(n_decisions), int(more[0]) if more else 1, int(more[1]) if len(more) > 1 else 60)
+    is_packed = path.endswith(".gz")
+    data = recorded(int(n_decisions), *map(int, more), batches=not is_packed)
     # No time of writing in it: the same history is the same file.
-    Path(path).write_bytes(gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
+    Path(path).write_bytes(gzip.compress(data, mtime=0) if is_packed else data)
 
 
 if __name__ == "__main__":

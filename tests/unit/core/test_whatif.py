@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.core.demand import Demand, PoolColumn
+from beeyard.core.model import HostPort
 from beeyard.core.placement import PlacementIndex
+from beeyard.core.recorded_index import RecordedIndex
 from beeyard.core.states import NodeState
 from tests.support.builders import a_node
 from tests.support.placement import an_index, ids
@@ -137,3 +139,21 @@ def test_nodes_that_nobody_knows_and_tasks_without_room() -> None:
     assert after.stuck[0].explanation == (
         "no suitable node (1 node not available for new tasks; insufficient resources on 1 node)"
     )
+
+
+def test_nothing_of_it_is_recorded() -> None:
+    written: list[bytes] = []
+    index = RecordedIndex(written.append)
+    index.set_network("lan", "macvlan", [PoolColumn("p", "lan", "eth0", "", 9)])
+    for node_id in ("n1", "n2"):
+        index.set_node(a_node(node_id))
+    index.volumes.set(a_volume("v0", sharing="all"))
+    demand = msgspec.structs.replace(ON_LAN, volumes=(a_mount("data-v0"),), host_ports=(HostPort(port=80),))
+    index.place(demand, ["t1"])
+    n_written = len(written)
+    assert index.what_if().service(demand, 3).unplaced == 2
+    assert len(index.what_if().drained(["n1", "n2"]).stuck) == 1
+    index.explainer.explain(demand, n_tasks=5)
+    assert len(written) == n_written
+    index.place(demand, ["t2"])
+    assert len(written) > n_written
