@@ -21,6 +21,16 @@ _NO_OWN_ADDRESSES = nl.attribute(
     nl.IFLA_AF_SPEC,
     nl.attribute(nl.AF_INET6, nl.attribute(nl.IFLA_INET6_ADDR_GEN_MODE, bytes([nl.IN6_ADDR_GEN_MODE_NONE]))),
 )
+# Linux answers on each link for the addresses of all, and asks in the name of any. Values: ip-sysctl.rst of the kernel.
+_ARP_FOR_ITSELF = nl.attribute(
+    nl.IFLA_AF_SPEC,
+    nl.attribute(
+        nl.AF_INET,
+        nl.attribute(
+            nl.IFLA_INET_CONF, nl.u32(nl.IPV4_DEVCONF_ARP_ANNOUNCE, 2) + nl.u32(nl.IPV4_DEVCONF_ARP_IGNORE, 1)
+        ),
+    ),
+)
 _MACVLAN_MODE_NAMES = {number: name for name, number in nl.MACVLAN_MODES.items()}
 _IPVLAN_MODE_NAMES = {number: name for name, number in nl.IPVLAN_MODES.items()}
 _KINDS_WITH_DATA = ("macvlan", "ipvlan", "vlan")
@@ -139,6 +149,11 @@ def orphan(kind: str) -> bytes:
 def forbid_own_addresses(index: int) -> bytes:
     """No link-local address of the kernel's own making on this link."""
     return _link(nl.RTM_SETLINK, _ACK, index, 0, 0, _NO_OWN_ADDRESSES)
+
+
+def answer_for_own_addresses(index: int) -> bytes:
+    """Have ARP on this link speak of its own addresses alone. Files of /proc/sys/net would take a hundred times as long."""
+    return _link(nl.RTM_SETLINK, _ACK, index, 0, 0, _ARP_FOR_ITSELF)
 
 
 def set_link_up(index: int, *, up: bool = True) -> bytes:

@@ -5,7 +5,7 @@ Theory of operation
 *Attach* creates the link straight in the task's namespace, deaf to the world until its last step takes it up: no address
 answers on the LAN unless the whole attachment worked. Whatever fails after the creation deletes the link again, also
 under cancellation. The order is: the namespace is told to ignore router advertisements (they would bring addresses that
-nobody granted) and to answer on each link for the addresses of that link alone; the link; its addresses; up; default routes;
+nobody granted); the link, which is told to answer for its own addresses alone; its addresses; up; default routes;
 announcement. What the kinds and modes of links have of their own is in `netdrivers.kind`: where the host routes (ipvlan l3,
 l3s) the default route leads to the link itself and nothing is announced.
 
@@ -46,10 +46,6 @@ _METRIC_BASE = 1024
 _SETTINGS = {
     # A router advertisement on the LAN would add addresses and routes of its own. The default is what new links start with.
     "ipv6/conf/default/accept_ra": "0",
-    # Linux answers on each link for the addresses of all. A task on two segments would answer on one of them for an address
-    # that is another task's there. So each link speaks for its own alone; IPv6 does so anyway.
-    "ipv4/conf/all/arp_ignore": "1",
-    "ipv4/conf/all/arp_announce": "2",
 }
 
 
@@ -157,6 +153,8 @@ async def _configure(
         Change(codec.set_link_up(LOOPBACK_INDEX), "raise the loopback of"),
         # A link without IPv6 makes no addresses of its own.
         Change(codec.forbid_own_addresses(index), "forbid addresses of its own to", (errno.EAFNOSUPPORT,)),
+        # A task on two segments would answer on one of them for an address that is another task's there. IPv6 never does.
+        Change(codec.answer_for_own_addresses(index), "keep the addresses of other links from"),
     ]
     for text, address in zip(grant.addresses, addresses, strict=True):
         steps.append(Change(codec.add_address(index, *address), f"add address {text} to"))

@@ -160,7 +160,8 @@ async def _set_up(netlink: Netlink, netns: str, link: PortLink, alias: str, unbo
         with contextlib.suppress(RequestRefused):  # a link without IPv6 makes no addresses of its own
             await netlink.request(codec.forbid_own_addresses(end.index), where)
     await netlink.request(codec_port.write_alias(here.index, alias) + codec.set_link_up(here.index))
-    await netlink.request(codec.set_link_up(LOOPBACK_INDEX) + codec.set_link_up(there.index), netns)
+    raising = codec.set_link_up(LOOPBACK_INDEX) + codec.answer_for_own_addresses(there.index)
+    await netlink.request(raising + codec.set_link_up(there.index), netns)
     four, six = link.ends()
     await _connect(netlink, netns, here, there, four, unbound)
     try:

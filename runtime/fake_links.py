@@ -48,6 +48,8 @@ class FakeLink:
     alias: str = ""
     arp: bool = True  # as an operator set it
     makes_own_addresses: bool = True
+    arp_announce: int = 0
+    arp_ignore: int = 0
     taken_by: str = ""  # what receives its packets: "macvlan", "ipvlan" or another kind; "" when nothing does
     captured: bool = False  # whether that is a single link, to which all goes
     peer: FakeLink | None = None  # the other end of a veth pair

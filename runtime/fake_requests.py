@@ -15,6 +15,7 @@ from beeyard.runtime.host import RequestRefused
 
 # What a task's namespace calls the host's in IFLA_LINK_NETNSID; any number would do.
 _NSID_OF_HOST = 0
+_DEVICE_SETTINGS = {nl.IPV4_DEVCONF_ARP_ANNOUNCE: "arp_announce", nl.IPV4_DEVCONF_ARP_IGNORE: "arp_ignore"}
 
 
 class FakeRequests:
@@ -132,7 +133,12 @@ class FakeRequests:
         if nl.IFLA_IFALIAS in found:
             link.alias = nl.as_text(found[nl.IFLA_IFALIAS])
         if nl.IFLA_AF_SPEC in found:
-            inet6 = nl.attributes(nl.attributes(found[nl.IFLA_AF_SPEC]).get(nl.AF_INET6, b""))
+            families = nl.attributes(found[nl.IFLA_AF_SPEC])
+            inet = nl.attributes(nl.attributes(families.get(nl.AF_INET, b"")).get(nl.IFLA_INET_CONF, b""))
+            for number, name in _DEVICE_SETTINGS.items():
+                if number in inet:
+                    setattr(link, name, nl.as_u32(inet[number]))
+            inet6 = nl.attributes(families.get(nl.AF_INET6, b""))
             if nl.IFLA_INET6_ADDR_GEN_MODE in inet6:
                 mode = inet6[nl.IFLA_INET6_ADDR_GEN_MODE][0]
                 self._links.make_own_addresses(link, mode != nl.IN6_ADDR_GEN_MODE_NONE)

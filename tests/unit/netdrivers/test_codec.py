@@ -46,6 +46,14 @@ def test_forbid_own_addresses_sets_the_generation_mode_none():
     assert (message["header"]["type"], inet6.get_attr("IFLA_INET6_ADDR_GEN_MODE")) == (19, 1)
 
 
+def test_answer_for_own_addresses_sets_arp_alone():
+    (part,) = nl.split(codec.answer_for_own_addresses(7))
+    (families,) = nl.attributes(part.payload[nl.LINK_BODY.size :]).values()
+    settings = nl.attributes(nl.attributes(nl.attributes(families)[nl.AF_INET])[nl.IFLA_INET_CONF])
+    assert nl.LINK_BODY.unpack_from(part.payload)[2:] == (7, 0, 0)
+    assert {number: nl.as_u32(value) for number, value in settings.items()} == {18: 2, 19: 1}
+
+
 @pytest.mark.parametrize(("up", "flags"), [(True, 1), (False, 0)])
 def test_set_link_up_touches_that_flag_alone(up, flags):
     message = _decoded(ifinfmsg, codec.set_link_up(7, up=up))
