@@ -6,8 +6,10 @@ import ipaddress
 import json
 import os
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +135,7 @@ def test_tasks_share_a_cluster_volume_until_it_is_drained(docker: Docker, volume
     assert (volumes_dir / "data").is_dir(), "what is in a volume stays where it is"
 
 
-def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> None:
+def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str, cluster: YardCluster) -> None:
     """128 addresses: 128 of 200 tasks run, the rest names the pool, and others are not held up."""
     docker("service", "scale", "-d", "web=200")
     eventually(lambda: len(docker.running("web")) == 128, within_s=90, every_s=1)
@@ -142,6 +144,19 @@ def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> No
     reason = eventually(lambda: docker.tasks("web")[-1] and _reason(docker), within_s=10)
     assert "no address left in pool lan-r1" in reason
     assert "no address left in pool lan-r2" in reason
+
+    answer = beeyard(cluster, "explain", "web", "--json")
+    assert (answer["Waiting"], answer["Fitting"]) == (72, 0)
+    assert [one["Text"] for one in answer["Relaxations"]] == [
+        "72 addresses more in lan-r1: 2 nodes",
+        "72 addresses more in lan-r2: 1 node",
+        f"without network {lan}: 3 nodes",
+    ]
+    node_id = docker.running("web")[0]["NodeID"]
+    after = beeyard(cluster, "whatif", "node-lost", node_id, "--json")
+    on_node = [task["ID"] for task in docker.running("web") if task["NodeID"] == node_id]
+    assert sorted(one["Task"] for one in after["Stuck"] if one["Service"] == "web") == sorted(on_node)
+    assert [move for move in after["Moves"] if move["Service"] == "web"] == []
 
     docker("service", "create", *WATCHED, "--name", "aside", "--replicas", "2", "host", "sleep", "1d", timeout_s=30)
     docker("service", "rm", "aside")
@@ -153,6 +168,12 @@ def test_a_dry_pool_makes_tasks_wait_and_say_why(docker: Docker, lan: str) -> No
     eventually(lambda: docker.used_addresses(lan) == 6, within_s=90)
     # As long as this manager was told; by default it takes longer than is waited here.
     eventually(lambda: _pools(docker, lan) == {"lan-r1": 64, "lan-r2": 64}, within_s=COOL_DOWN_S + 20, every_s=1)
+
+
+def beeyard(cluster: YardCluster, command: str, *arguments: str) -> Any:
+    """What a command on the manager's host answers."""
+    whole = [sys.executable, "-m", "beeyard", command, *arguments, "--socket", cluster.api_socket]
+    return json.loads(subprocess.run(whole, capture_output=True, text=True, check=True).stdout)
 
 
 def _reason(docker: Docker) -> str:

@@ -13,6 +13,7 @@ from beeyard.core.reasons import Reason
 from beeyard.core.relaxation import Relaxation, Yield
 from tests.support.builders import a_node
 from tests.support.counterfactual import applied
+from tests.unit.core import test_placement_oracle_volumes as with_volumes
 from tests.unit.core.test_placement_oracle import NODE_IDS, demands, links_held, nodes, shapes
 
 UNATTACHED = {Reason.PLUGIN, Reason.NO_POOL, Reason.NO_PINNED_POOL, Reason.PARENT_MISSING, Reason.PARENT_TAKEN}
@@ -73,6 +74,24 @@ def test_every_relaxation_places_the_task_when_it_is_applied(data: st.DataObject
     assert orders == sorted(orders)
     for relaxation in explanation.relaxations:
         assert_places(index, relaxation, masked)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_relaxation_of_volumes_places_the_task(data: st.DataObject) -> None:
+    index = PlacementIndex()
+    for node_id in ("n0", "n1", "n2"):
+        rack = data.draw(st.sampled_from(["r0", "r1"]))
+        index.set_node(a_node(node_id, cpu_nano=data.draw(st.integers(0, 2)), labels={"rack": rack}))
+    for volume in data.draw(st.lists(with_volumes.volumes, max_size=4)):
+        index.volumes.set(volume)
+    index.place(data.draw(with_volumes.demands), ["t0", "t1"])
+    demand = data.draw(with_volumes.demands)
+    explanation = index.explainer.explain(demand, nodes=True)
+    assert explanation.n_fitting == sum(not node.lacks for node in explanation.nodes)
+    assert bool(explanation.relaxations) == (explanation.n_fitting == 0 and explanation.n_nodes > 0)
+    for relaxation in explanation.relaxations:
+        assert_places(index, relaxation, [])
 
 
 def assert_places(index: PlacementIndex, relaxation: Relaxation, masked: list[str]) -> None:
