@@ -22,6 +22,7 @@ from beeyard.agent.executors.process.launch import LaunchError, find_user
 from beeyard.agent.executors.process.order import Order, reason_of
 from beeyard.agent.executors.process.task_script import script_of
 from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
+from beeyard.agent.turn import Turn
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import ExitStatus
 
@@ -41,7 +42,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.lines: LineStream | None = None
-        self.turn = trio.Lock()
+        self.turn = Turn()
 
     @property
     def is_idle(self) -> bool:
@@ -73,7 +74,7 @@ class ProcessController:
         self._lapsed = False
         self._silent = False  # whether it is certain that the links are down, for good
         self._netns_fd = -1
-        self._lock = trio.Lock()  # of prepare and remove
+        self._lock = Turn()  # of prepare and remove
         self._quick = _Line()
         self._slow = _Line()
         self._awaited: LineStream | None = None  # a connection on which the end was asked for with the start
@@ -215,7 +216,7 @@ class ProcessController:
 
     async def prepare(self) -> None:
         async with self._lock:
-            if self._phase != "new" or await self.adopt():
+            if self._phase != "new":
                 return
             self._zygote.make_directories()
             script = await self._script()
@@ -224,6 +225,8 @@ class ProcessController:
                 if answer is None:
                     continue
                 if "stale" in answer:
+                    if await self.adopt():  # prepared before
+                        return
                     await self._zygote.ask("clean", places=self._order.places, task_id=self.task_id)
                     continue
                 if "error" in answer:
