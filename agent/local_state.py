@@ -17,6 +17,7 @@ import msgspec
 import structlog
 import trio
 
+from beeyard.agent.turn import Turn
 from beeyard.core.errors import DiskError
 from beeyard.core.model import TaskStatus
 from beeyard.core.wire import AssignedTask
@@ -59,7 +60,7 @@ class LocalState:
         self._index = 0
         self._stored: set[str] = set()  # task ids; forgetting one that is not there costs nothing
         self._queue: list[_Write] = []
-        self._turn = trio.Lock()
+        self._turn = Turn()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(TaskRecord)
 

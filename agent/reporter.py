@@ -110,8 +110,10 @@ class Reporter:
 
     def _send_in(self, seconds: float) -> None:
         """There is something to say, which may wait for so long."""
-        self._due_s = min(self._due_s, trio.current_time() + seconds)
-        self._nap.deadline = self._free_s
+        due_s = trio.current_time() + seconds
+        if due_s < self._due_s:
+            self._due_s = due_s
+            self._nap.deadline = self._free_s
 
     def _drop_confirmed(self) -> None:
         if not self._forgotten:

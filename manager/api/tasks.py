@@ -143,10 +143,17 @@ class TaskPrinter:
         if entry is not None and entry[0] is task:
             return entry[1]
         raw = msgspec.Raw(msgspec.json.encode(show_task(task, networks)))
-        if len(self._written) >= TASKS_KEPT_MAX:
-            self._written.clear()
+        self._forget_some()
         self._written[task.id] = (task, raw)
         return raw
+
+    def _forget_some(self) -> None:
+        """Keep no more than is of use: tasks that are gone, when there are as many as others, and everything at the limit."""
+        tasks = self._context.store.tasks
+        if len(self._written) >= 2 * len(tasks) + TASKS_IN_A_ROW:
+            self._written = {id_: entry for id_, entry in self._written.items() if id_ in tasks}
+        if len(self._written) >= TASKS_KEPT_MAX:
+            self._written.clear()
 
 
 __all__ = ["routes"]

@@ -16,24 +16,36 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import structlog
 import trio
 
+from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.launch import LaunchError, find_user
-from beeyard.agent.executors.process.order import Order, reason_of
+from beeyard.agent.executors.process.order import Order, load_exit, reason_of
 from beeyard.agent.executors.process.task_script import script_of
 from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
+from beeyard.agent.turn import Turn
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import ExitStatus
+
+log = structlog.get_logger(__name__)
 
 # Answered when the program runs, or when the task has ended.
 SLOW = ("start", "wait", "stop")
 _START_AND_WAIT = b'{"op": "start"}\n{"op": "wait"}\n'
 # 5 s: preparing takes milliseconds; what is being undone may have to wait for a busy disk.
 UNDO_S = 5.0
+# 30 s: a shim answers within milliseconds, on a busy machine within a second. One that does not was stopped, or waits for a
+# disk that is gone; it may not hold up who asks.
+ANSWER_S = 30.0
 
 
 class _ShimGone(Exception):
     """Nobody listens for this task."""
+
+
+class _NoAnswer(ExecutorError):
+    """A shim is there and does not answer."""
 
 
 class _Line:
@@ -41,7 +53,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.lines: LineStream | None = None
-        self.turn = trio.Lock()
+        self.turn = Turn()
 
     @property
     def is_idle(self) -> bool:
@@ -73,7 +85,7 @@ class ProcessController:
         self._lapsed = False
         self._silent = False  # whether it is certain that the links are down, for good
         self._netns_fd = -1
-        self._lock = trio.Lock()  # of prepare and remove
+        self._lock = Turn()  # of prepare and remove
         self._quick = _Line()
         self._slow = _Line()
         self._awaited: LineStream | None = None  # a connection on which the end was asked for with the start
@@ -121,8 +133,18 @@ class ProcessController:
 
         Raises:
             _ShimGone: it is not there, or ended before it answered.
+            _NoAnswer: it hangs.
             ExecutorError: it refused.
         """
+        if op in ("start", "wait"):  # takes as long as it takes
+            return await self._ask_once(op, fields)
+        patience_s = ANSWER_S + (self._order.grace_s if op == "stop" else 0.0)
+        with trio.move_on_after(patience_s):
+            return await self._ask_once(op, fields)
+        who = f"its shim (pid {self._shim_pid})" if self._shim_pid else "its shim"
+        raise _NoAnswer(op, f"{who} has not answered for {patience_s:g} s")
+
+    async def _ask_once(self, op: str, fields: dict[str, object]) -> dict[str, Any]:
         if op in SLOW and self._slow.turn.locked():
             passing = _Line()
             try:
@@ -209,13 +231,23 @@ class ProcessController:
             return False
 
     async def recover(self) -> None:
-        """Learn where the task is, whether it still has a shim or not."""
-        if not await self.adopt():
-            await self._bury()
+        """Learn where the task is, whether it still has a shim or not.
+
+        One that hangs is taken at the word of its files: its task may run well, and the others are not to wait for it.
+        """
+        try:
+            if not await self.adopt():
+                await self._bury()
+        except _NoAnswer as error:
+            places = self._order.places
+            phase = "prepared" if load_exit(places.shim_dir(self.task_id)) is None else "started"
+            shim_pid = next(iter(remains.processes(places).get(self.task_id, [])), 0)
+            log.warning("a task's shim hangs", task=self.task_id, pid=shim_pid, phase=phase, reason=str(error))
+            self._learn({"phase": phase, "pid": 0, "shim_pid": shim_pid, "exit": None})
 
     async def prepare(self) -> None:
         async with self._lock:
-            if self._phase != "new" or await self.adopt():
+            if self._phase != "new":
                 return
             self._zygote.make_directories()
             script = await self._script()
@@ -224,6 +256,8 @@ class ProcessController:
                 if answer is None:
                     continue
                 if "stale" in answer:
+                    if await self.adopt():  # prepared before
+                        return
                     await self._zygote.ask("clean", places=self._order.places, task_id=self.task_id)
                     continue
                 if "error" in answer:
@@ -315,7 +349,7 @@ class ProcessController:
         if self._phase != "new" and self._exit is None:
             try:
                 self._learn(await self._ask("stop", links_first=links_first))
-            except _ShimGone:
+            except (_ShimGone, _NoAnswer):  # one that hangs is killed, and the task with it
                 await self._bury()
         else:
             await trio.lowlevel.checkpoint()
@@ -340,7 +374,7 @@ class ProcessController:
                 return
             try:
                 await self._ask("remove")
-            except _ShimGone:
+            except (_ShimGone, _NoAnswer):
                 fds = [self._netns_fd] if self._netns_fd >= 0 else []
                 await self._zygote.ask("clean", *fds, places=self._order.places, task_id=self.task_id)
             self._phase, self._pid, self._shim_pid = "exited", 0, 0

@@ -56,7 +56,8 @@ def remove_tree(path: str) -> None:
 
 
 def connect(directory: str) -> socket.socket | None:
-    """A connection to the shim that listens in a directory, None when there is none.
+    """A connection to the shim that listens in a directory, None when there is none. Never waits: for a shim that hangs, and
+    has no room for one more, it gives a socket that is not connected.
 
     The path goes through a descriptor: a socket's path may have 107 bytes only.
     """
@@ -65,8 +66,11 @@ def connect(directory: str) -> socket.socket | None:
     except FileNotFoundError:
         return None
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.setblocking(False)
     try:
-        client.connect(f"/proc/self/fd/{fd}/sock")
+        with contextlib.suppress(BlockingIOError):
+            client.connect(f"/proc/self/fd/{fd}/sock")
+        client.setblocking(True)
         return client
     except (FileNotFoundError, ConnectionRefusedError):
         client.close()

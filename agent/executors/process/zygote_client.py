@@ -14,6 +14,7 @@ import trio
 import beeyard
 from beeyard.agent.executors.process import helper
 from beeyard.agent.executors.process.order import SHIM_TITLE, ZYGOTE_TITLE, Places, reason_of
+from beeyard.agent.turn import Turn
 from beeyard.core.errors import ExecutorError
 
 # Made of native/ when Beeyard is built.
@@ -95,8 +96,8 @@ class Zygote:
         """`launcher`: path of a socket on which a zygote answers, instead of a child of this process."""
         self._places = places
         self._launcher = launcher
-        self._socket: trio.socket.SocketType | None = None
-        self._lock = trio.Lock()
+        self._socket: socket.socket | None = None  # non-blocking
+        self._lock = Turn()
         self._has_directories = False
         self.pid = 0
 
@@ -115,7 +116,7 @@ class Zygote:
                 raise ExecutorError("prepare", reason_of(error)) from error
         self._has_directories = True
 
-    def _start(self) -> trio.socket.SocketType:
+    def _start(self) -> socket.socket:
         """Spawn it, or have it started; it serves what is sent before it is up."""
         if self._launcher:
             return self._connect()
@@ -132,9 +133,10 @@ class Zygote:
             except OSError as error:
                 ours.close()
                 raise ExecutorError("zygote", f"cannot start {PROGRAM}: {error.strerror}") from error
-        return trio.socket.from_stdlib_socket(ours)
+        ours.setblocking(False)
+        return ours
 
-    def _connect(self) -> trio.socket.SocketType:
+    def _connect(self) -> socket.socket:
         """A zygote that the service manager starts for whoever connects."""
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -144,7 +146,8 @@ class Zygote:
             raise ExecutorError(
                 "zygote", f"cannot connect to the launcher {self._launcher}: {error.strerror}"
             ) from error
-        return trio.socket.from_stdlib_socket(ours)
+        ours.setblocking(False)
+        return ours
 
     def _reap(self) -> None:
         """Forget a zygote that is gone."""
@@ -156,13 +159,13 @@ class Zygote:
             self.pid = 0
 
     async def _send(self, data: bytes, fds: Sequence[int]) -> None:
+        """A checkpoint only when the zygote is behind: an answer is waited for in any case."""
         async with self._lock:
             for _ in range(2):  # a zygote that was killed is found out here
                 if self._socket is None:
                     self._socket = self._start()
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))]
                 try:
-                    await self._socket.sendmsg([data], rights)
+                    await _send_fds(self._socket, data, fds)
                     return
                 except (BrokenPipeError, ConnectionResetError):
                     self._reap()
@@ -219,6 +222,15 @@ class Zygote:
                 finally:
                     os.close(fd)
                 self._reap()
+
+
+async def _send_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
+    while True:
+        try:
+            socket.send_fds(sock, [data], list(fds))
+            return
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(sock)
 
 
 __all__ = ["PROGRAM", "LineStream", "Zygote", "zygote_command"]

@@ -73,9 +73,12 @@ void kill_all(void) {
     if (getpid() == 1) kill(-1, SIGKILL);
 }
 
-/* Collect what has ended; the others are killed once the program has. */
+/* Collect what has ended; the others are killed once the program has.
+ *
+ * Killing looks at every process of this host, so it is done once for all that have ended by now, and not for each: a task
+ * may leave thousands. It is done again at the next call, for those that entered the namespace since. */
 bool reap(bool block) {
-    for (;;) {
+    for (bool killed = false;;) {
         int status;
         pid_t pid = waitpid(-1, &status, block ? 0 : WNOHANG);
         if (pid < 0 && errno == EINTR) continue;
@@ -84,6 +87,9 @@ bool reap(bool block) {
             ended = true;
             wait_status = status;
         }
-        if (ended) kill_all();
+        if (ended && !killed) {
+            kill_all();
+            killed = true;
+        }
     }
 }
