@@ -44,7 +44,13 @@ def main() -> None:
         data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, FDS_MAX)
         if not data:
             return
-        if os.fork() == 0:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            if json.loads(data)["op"] != "hook":  # its caller sees the descriptors end
+                _say(fds[0], error=f"cannot start a process for it: {error.strerror}")
+        if pid == 0:
             _child(server, data, fds)
         for fd in fds:
             os.close(fd)
