@@ -22,9 +22,10 @@ from beeyard.agent.executors.process.order import HELPER_TITLE, Places, reason_o
 from beeyard.runtime import real_hook_runner
 
 SOCKET_FD = 3
-# 64 KiB: a request holds paths and an id.
+# 64 KiB: a request holds paths and an id, or the environment of a hook. As in native/zygote.c.
 REQUEST_BYTES_MAX = 1 << 16
 FDS_MAX = 4  # a socket to answer on, and the streams of a hook
+# As in native/launch.c.
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
