@@ -16,6 +16,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("CORE_DEBUG") == "1"
+AT_ONCE = os.cpu_count() or 1  # modules that are compiled side by side
 KERNEL_MODULES = (
     "node_index",
     "node_table",
@@ -93,9 +94,10 @@ class Build(build_ext):
 
 setup(
     cmdclass={"build_ext": Build},
-    options={"build_ext": {"force": mode_changed()}},
+    options={"build_ext": {"force": mode_changed(), "parallel": AT_ONCE}},
     ext_modules=cythonize(
         extensions,
+        nthreads=AT_ONCE,
         include_path=["src"],
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         compiler_directives={
