@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import zlib
 from pathlib import Path
 
 from beeyard.cli.manager_api import told
@@ -26,7 +27,13 @@ def main(arguments: list[str]) -> int:
     try:
         data = options.file.read_bytes()
         outcome = replay(gzip.decompress(data) if data.startswith(_GZIP) else data)
-    except (InvalidSpec, OSError, EOFError) as error:
+    except OSError as error:
+        told(NAME, OSError(f"cannot read {options.file}: {(error.strerror or str(error)).lower()}"))
+        return 2
+    except (EOFError, zlib.error):
+        told(NAME, OSError(f"cannot read {options.file}: what gzip compressed is damaged or cut off"))
+        return 2
+    except InvalidSpec as error:
         told(NAME, error)
         return 2
     if outcome.difference:

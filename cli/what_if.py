@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--socket", default=default_socket(), metavar="PATH", help="of the manager; default %(default)s"
     )
-    questions = parser.add_subparsers(dest="what", required=True)
+    questions = parser.add_subparsers(dest="what", required=True, metavar="QUESTION")
     service = questions.add_parser(
         "service",
         parents=[common],
@@ -76,6 +76,8 @@ def question(options: argparse.Namespace) -> dict[str, Any]:
     """
     if options.what != "service":
         given = {"Node": getattr(options, "node", None), "Constraint": getattr(options, "constraint", None)}
+        if options.what == "drain" and len([text for text in given.values() if text]) != 1:
+            raise ApiError("give a node, or --where EXPRESSION, such as node.labels.rack==r1")
         return {"Drain" if options.what == "drain" else "Lost": {name: text for name, text in given.items() if text}}
     if sum((bool(options.name), bool(options.spec), bool(options.image))) != 1:
         raise ApiError("give the NAME of a service that exists, or --spec FILE or --image IMAGE for a new one")

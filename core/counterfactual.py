@@ -308,8 +308,8 @@ _TEXT_NETWORK = {
 
 
 def _mebibytes(n: int) -> str:
-    whole, rest = divmod(n, 1 << 20)
-    return f"{n} bytes" if rest else f"{whole} MiB"
+    """What is at least so many bytes: a demand that is less by this fits."""
+    return f"{-(-n >> 20)} MiB"
 
 
 _LESS: dict[Yield, Callable[[int, str], str]] = {

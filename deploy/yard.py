@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
     commands.add_parser("down", help="stop the cluster")
     execute = commands.add_parser("exec", help="run a command on a host of the cluster")
     execute.add_argument("host", help="yard1, yard2, ... or lan for the outside")
-    execute.add_argument("argv", nargs=argparse.REMAINDER)
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="and its arguments; a shell without")
     options = parser.parse_args(arguments)
 
     cluster = YardCluster()

@@ -23,7 +23,6 @@ def asked(*arguments: str) -> Any:
         (("lost", "node.labels.rack==r1"), {"Lost": {"Constraint": "node.labels.rack==r1"}}),
         (("drain", "yard1"), {"Drain": {"Node": "yard1"}}),
         (("drain", "--where", "node.labels.rack==r1"), {"Drain": {"Constraint": "node.labels.rack==r1"}}),
-        (("drain",), {"Drain": {}}),
         (("service", "web"), {"Scale": {"Service": "web"}}),
         (("service", "web", "--replicas", "0"), {"Scale": {"Service": "web", "Replicas": 0}}),
     ],
@@ -70,6 +69,12 @@ def test_a_new_service_from_a_file(tmp_path: Path) -> None:
 def test_what_service_is_meant_must_be_clear(arguments: tuple[str, ...]) -> None:
     with pytest.raises(ApiError, match="give the NAME of a service that exists"):
         asked("service", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [(), ("yard1", "--where", "node.labels.rack==r1")])
+def test_what_is_drained_must_be_clear(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(ApiError, match="give a node, or --where EXPRESSION"):
+        asked("drain", *arguments)
 
 
 def test_a_manager_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
