@@ -28,8 +28,7 @@ cdef bint take_met(
     if ask.n_networks or ask.one_per_node or ask.any_refused:
         if not ask.take(table, row, outcome.pools, outcome.placed):
             return False
-        outcome.rows[outcome.placed] = <int32_t>row
-        outcome.placed += 1
+        outcome.add(row)
         return True
     for number in range(ask.needs.n):
         if table.free[ask.needs.kind[number], row] < ask.needs.amount[number]:
@@ -37,16 +36,14 @@ cdef bint take_met(
     table.take_at(row, place, ask.needs)
     if not ask.alone:
         ask.service_tasks[row] += 1
-    outcome.rows[outcome.placed] = <int32_t>row
-    outcome.placed += 1
+    outcome.add(row)
     return True
 
 
 cdef int note_failed(NodeTable table, Ask ask, NodeIndex index, Walk* walk) except -1 nogil:
     """A row that the walk met does not fit. Many of them pay for a full scan, which spares it the others."""
-    ask.n_failed += 1
     # A row costs about 10 ns, a scan less than 2 ns for each row of the table.
-    if ask.n_failed > FAILED_MIN + index.n // 4:
+    if ask.count_failed() > FAILED_MIN + index.n // 4:
         with gil:
             _find_alive(table, ask, index)
         _lay_masks_again(ask, index, walk)

@@ -40,6 +40,7 @@ cdef class BestFit:
     def __init__(self):
         self.shares = Shares()
         self._keys = np.zeros(BEE_SLOTS, dtype=np.int32)
+        self._leasts = None
         self._n_out = 0
 
     def place(self, NodeTable table not None, Ask ask not None, int form, int32_t[::1] rows, int32_t[:, ::1] pools):
@@ -57,6 +58,7 @@ cdef class BestFit:
             ValueError: shapes disagree.
         """
         cdef Py_ssize_t placed = 0
+        ask.must_be_for(table)
         if pools.shape[0] != rows.shape[0] or pools.shape[1] != ask.n_networks:
             raise ValueError(f"pools must be {rows.shape[0]} x {ask.n_networks}")
         if table.size == 0:
@@ -112,6 +114,7 @@ cdef class BestFit:
         cdef Py_ssize_t task, row, placed = 0
         cdef int kind
         cdef Needs needs = Needs(())
+        ask.must_be_for(table)
         if amounts.shape[0] != rows.shape[0] or amounts.shape[1] != table.n_kinds:
             raise ValueError(f"amounts must be {rows.shape[0]} x {table.n_kinds}")
         if ask.n_networks or ask.one_per_node:
@@ -153,7 +156,7 @@ cdef class BestFit:
         cdef Py_ssize_t kind
         cdef int asked = 0
         while self._n_out:
-            self._n_out -= 1
+            self._n_out = self._n_out - 1
             self._out[self._out_rows[self._n_out]] = 0
         self._masked = False
         # CPU and memory are scored whether they are asked for or not.
@@ -166,10 +169,10 @@ cdef class BestFit:
                 self._ask.need[self._ask.n_kinds] = 0
                 if asked < needs.n and needs.kind[asked] == kind:
                     self._ask.need[self._ask.n_kinds] = <float>needs.amount[asked]
-                self._ask.n_kinds += 1
+                self._ask.n_kinds = self._ask.n_kinds + 1
             else:
                 self._ask.idle[self._ask.n_idle] = <int32_t>kind
-                self._ask.n_idle += 1
+                self._ask.n_idle = self._ask.n_idle + 1
         # Nothing has no shape.
         self._ask.form = form if needs.n else 0
         # Safety: the shares have n_blocks blocks with a column for each kind of the table, `_leasts` as many numbers
@@ -247,7 +250,7 @@ cdef class BestFit:
         if self._out[row] == 0:
             self._out[row] = BEE_NEVER
             self._out_rows[self._n_out] = <int32_t>row
-            self._n_out += 1
+            self._n_out = self._n_out + 1
         return 0
 
     cdef int _scan_again(self) except -1 nogil:
@@ -290,6 +293,7 @@ def place_at(
         IndexError: a row is not there.
     """
     cdef Py_ssize_t placed = 0, task
+    ask.must_be_for(table)
     if rows.shape[0] < wanted.shape[0] or pools.shape[0] < wanted.shape[0] or pools.shape[1] != ask.n_networks:
         raise ValueError(f"rows and pools must be for {wanted.shape[0]} tasks and {ask.n_networks} networks")
     for task in range(wanted.shape[0]):

@@ -5,7 +5,8 @@ Theory of operation
 Each node lacks a set of what the demand requires (`core.requirements`), and takes the task when that whole set gives way. Of
 all sets, those with the fewest members are the smallest relaxations: single ones when some node lacks one thing alone, else
 pairs, and so on. What has a size gives way just as far as the nearest node needs. Every proposal is then made, on the live
-table, counted by the kernel's own filters and undone; what places nothing is not told.
+table, counted by the kernel's own filters and undone; what places nothing is not told. Seldom that is all of them, as when a
+slot without its addresses needs others: then sets with one member more are tried.
 
 Between relaxations of as many changes a *cost* decides, in thousandths of what is given up: a resource by the part that is
 missing; making a node ready, or anything that is only there or not, by the table below.
@@ -76,7 +77,11 @@ class Counterfactuals:
         required = self._requirements.of(demand, masked)
         rows = self._requirements.rows(demand)
         found: dict[tuple[Change, ...], Relaxation] = {}
+        size = 0
         for lacked, those in _smallest_sets(required, rows):
+            if found and len(lacked) > size:
+                break
+            size = len(lacked)
             for changes in self._combine(demand, lacked, self._nearest(demand, lacked, those), n_tasks):
                 if changes not in found and (relaxation := self.tried(demand, changes, masked)) is not None:
                     found[changes] = relaxation
@@ -143,8 +148,8 @@ class Counterfactuals:
                 return self._platforms(rows)
             case Yield.IMAGE:
                 return self._images(demand, rows)
-        text = self._words(lacked)
-        return [((Change(lacked.what, text, _COST[lacked.what], lacked.name),), rows)]
+        options: list[Option] = [((Change(lacked.what, self._words(lacked), _COST[lacked.what], lacked.name),), rows)]
+        return [*options, *self._without_networks(demand, rows)] if lacked.what is Yield.PINS else options
 
     def _less(self, demand: Demand, lacked: Requirement, rows: Row) -> list[Option]:
         """As much less of a resource as the nearest row needs."""
@@ -199,12 +204,16 @@ class Counterfactuals:
         found: dict[str, list[int]] = {}
         for row in rows.tolist():
             platform = self._node(row).description.platform
-            if platform.os or platform.architecture:
-                found.setdefault(f"{platform.os}/{platform.architecture}", []).append(row)
+            # What did not say what it is takes only tasks that do not ask.
+            is_known = platform.os or platform.architecture
+            found.setdefault(f"{platform.os}/{platform.architecture}" if is_known else "", []).append(row)
         most = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
         cost = _COST[Yield.PLATFORM]
         return [
-            ((Change(Yield.PLATFORM, f"platform {name} too", cost, name),), np.array(those, dtype=np.intp))
+            (
+                (Change(Yield.PLATFORM, f"platform {name} too" if name else "any platform", cost, name),),
+                np.array(those, dtype=np.intp),
+            )
             for name, those in most
         ]
 
@@ -236,10 +245,12 @@ class Counterfactuals:
                 for pool, n in missing.items()
             ]
             options.append((tuple(changes), rows[number.ravel() == which]))
-        for network_id in dict.fromkeys(self._asking.with_pools(demand)):
-            text = self._text_without(network_id)
-            options.append(((Change(Yield.NETWORK, text, _COST[Yield.NETWORK], network_id),), rows))
-        return options
+        return [*options, *self._without_networks(demand, rows)]
+
+    def _without_networks(self, demand: Demand, rows: Row) -> list[Option]:
+        cost = _COST[Yield.NETWORK]
+        ids = dict.fromkeys(self._asking.with_pools(demand))
+        return [((Change(Yield.NETWORK, self._text_without(id_), cost, id_),), rows) for id_ in ids]
 
     def _missing_addresses(self, pools: list[int], begin: list[int], n_tasks: int) -> dict[int, int]:
         """By pool: addresses that tasks lack who draw as the kernel does, from the first pool of a network that has some."""
@@ -315,19 +326,17 @@ def _state_of(node: Node) -> str:
 
 
 def _smallest_sets(required: Sequence[Requirement], rows: Row) -> Iterator[tuple[list[Requirement], Row]]:
-    """The sets with the fewest members that rows lack, those that most rows lack first; none when a row lacks nothing."""
-    if not len(rows):
-        return
+    """The sets that rows lack: small ones first, then those that most rows lack; none when a row lacks nothing."""
     lacking = np.array([one.lacking[rows] for one in required], dtype=bool).reshape(len(required), len(rows)).T
     sizes = lacking.sum(axis=1)
-    fewest = sizes.min()
-    if fewest == 0:
-        return
-    among = np.flatnonzero(sizes == fewest)
-    sets, number, counts = np.unique(lacking[among], axis=0, return_inverse=True, return_counts=True)
-    for which in np.argsort(-counts, kind="stable")[:SETS_MAX].tolist():
-        members = [required[index] for index in np.flatnonzero(sets[which]).tolist()]
-        yield members, rows[among[number.ravel() == which]]
+    for size in np.unique(sizes).tolist():
+        if size == 0:
+            return
+        among = np.flatnonzero(sizes == size)
+        sets, number, counts = np.unique(lacking[among], axis=0, return_inverse=True, return_counts=True)
+        for which in np.argsort(-counts, kind="stable")[:SETS_MAX].tolist():
+            members = [required[index] for index in np.flatnonzero(sets[which]).tolist()]
+            yield members, rows[among[number.ravel() == which]]
 
 
 __all__ = ["RELAXATIONS_MAX", "Counterfactuals"]

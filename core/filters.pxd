@@ -50,13 +50,17 @@ cdef class Ask:
     cdef readonly Py_ssize_t n_occupied     # rows with tasks of the service when the Ask was made
     cdef uint64_t[::1] alive                # by position: bits of rows that a full scan found to fit; None: no scan yet
     cdef Py_ssize_t n_failed                # rows that walks met and that did not fit, since the last scan
+    cdef Py_ssize_t _size                   # rows of the table that it was made for
     cdef bint varied                        # `needs` changes from task to task, so that no scan may look at it
 
+    cdef int must_be_for(self, NodeTable table) except -1
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil
     cdef bint take(self, NodeTable table, Py_ssize_t row, int32_t[:, ::1] pools, Py_ssize_t task) except -1 nogil
+    cdef Py_ssize_t count_failed(self) except -1 nogil
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil
     cdef int give_pools(self, Py_ssize_t row, int32_t[::1] chosen, Py_ssize_t n) except -1 nogil
     cdef Py_ssize_t try_pools(self, Py_ssize_t row) except -1 nogil
+    cdef int32_t _parent(self, Py_ssize_t network, int32_t pool) except -2 nogil
     cdef bint _link_fits(self, Py_ssize_t row, Py_ssize_t network, int32_t pool) except -1 nogil
     cdef int _count_link(self, Py_ssize_t row, Py_ssize_t network, int32_t pool, int32_t change) except -1 nogil
 
@@ -67,6 +71,7 @@ cdef class Outcome:
     cdef Py_ssize_t placed          # tasks so far
     cdef Py_ssize_t end             # tasks that are to be placed, no more than either array has room for
 
+    cdef int add(self, Py_ssize_t row) except -1 nogil
+
 
 cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64_t[::1] keys) except -1 nogil
-cdef int rows_up_to(int64_t[::1] keys, int n, int64_t most, int32_t[::1] rows) except -1 nogil

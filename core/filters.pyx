@@ -11,6 +11,8 @@ fit, free of branches so that the compiler vectorises it. The unit tests compare
 
 from beeyard.core.node_table cimport KINDS_MAX
 
+import numpy as np
+
 
 cdef class Ask:
     """A demand, ready for the loops. The arrays are borrowed: the index owns and updates them."""
@@ -64,7 +66,7 @@ cdef class Ask:
         Raises:
             ValueError: an array is too short, or a network or a kind has no column. (The loops trust it.)
         """
-        cdef Py_ssize_t n_networks = network_begin.shape[0] - 1, size = table.size
+        cdef Py_ssize_t n_networks = network_begin.shape[0] - 1, size = table.size, network
         if needs.n and needs.kind[needs.n - 1] >= table.n_kinds:
             raise ValueError(f"kind {needs.kind[needs.n - 1]} of {table.n_kinds}")
         shortest = min(static_code.shape[0], ports_taken.shape[0], refused.shape[0], service_tasks.shape[0])
@@ -79,6 +81,9 @@ cdef class Ask:
             or min(use_kind.shape[1], use_count.shape[1]) < size
         ):
             raise ValueError("links do not match networks, pools and rows")
+        for network in range(n_networks):
+            if network_begin[network + 1] < network_begin[network]:
+                raise ValueError(f"networks {np.asarray(network_begin).tolist()} do not rise")
         if network_begin[0] != 0 or network_begin[n_networks] > pools.shape[1]:
             raise ValueError("networks do not lie within the pool columns")
         self.needs = needs
@@ -99,7 +104,9 @@ cdef class Ask:
         self._scratch = scratch
         if penalty is not None and penalty.shape[0] < size:
             raise ValueError(f"penalties of {penalty.shape[0]} rows for a table of {size}")
-        if passing is not None and passing.shape[0] * 64 < size:
+        if branches is not None and branches.leaf_of.shape[0] < size:
+            raise ValueError(f"leaves of {branches.leaf_of.shape[0]} rows for a table of {size}")
+        if passing is not None and passing.shape[0] < max(8, (size + 511) // 512 * 8):
             raise ValueError(f"bits of {passing.shape[0] * 64} rows for a table of {size}")
         self.passing = passing
         self.penalty = penalty
@@ -111,6 +118,15 @@ cdef class Ask:
         self.alive = None
         self.n_failed = 0
         self.varied = False
+        self._size = size
+
+    cdef int must_be_for(self, NodeTable table) except -1:
+        """Raise ValueError unless the table is as long as the one that this was made for: the loops trust it."""
+        if table.size != self._size:
+            raise ValueError(f"an Ask for {self._size} rows: the table has {table.size}")
+        if self.needs.n and self.needs.kind[self.needs.n - 1] >= table.n_kinds:
+            raise ValueError(f"kind {self.needs.kind[self.needs.n - 1]} of {table.n_kinds}")
+        return 0
 
     cdef int check(self, NodeTable table, Py_ssize_t row) except -1 nogil:
         """The first reason why the row does not fit, a Verdict; FITS when there is none."""
@@ -149,6 +165,11 @@ cdef class Ask:
             self.ports_taken[row] = 1
         return True
 
+    cdef Py_ssize_t count_failed(self) except -1 nogil:
+        """A walk met a row in vain. Returns how many it were since the last scan."""
+        self.n_failed = self.n_failed + 1
+        return self.n_failed
+
     cdef Py_ssize_t take_pools(self, Py_ssize_t row, int32_t[::1] chosen) except -1 nogil:
         """Plan one address for each network of the demand, from the first of the row's pools that has one.
 
@@ -165,7 +186,8 @@ cdef class Ask:
             some_parent = not self._contested
             for column in range(self.network_begin[network], self.network_begin[network + 1]):
                 pool = self.pools[row, column]
-                if pool < 0:
+                # Nor is there a pool with a number that is too large.
+                if <uint32_t>pool >= <uint64_t>self.pool_free.shape[0]:
                     continue
                 if self._contested:
                     if not self._link_fits(row, network, pool):
@@ -198,16 +220,24 @@ cdef class Ask:
             self.give_pools(row, self._scratch, self.n_networks)
         return network
 
+    cdef int32_t _parent(self, Py_ssize_t network, int32_t pool) except -2 nogil:
+        """The contested parent of a pool in a network; -1: it is not contested."""
+        if pool >= self.link_parent.shape[1]:
+            return -1
+        cdef int32_t parent = self.link_parent[network, pool]
+        return parent if -1 <= parent < min(self.use_kind.shape[0], self.use_count.shape[0]) else -1
+
     cdef bint _link_fits(self, Py_ssize_t row, Py_ssize_t network, int32_t pool) except -1 nogil:
         """Whether the network's kind of link goes with what is on the parent of its pool."""
-        cdef int32_t parent = self.link_parent[network, pool], kind = self.link_kind[network, pool]
+        cdef int32_t parent = self._parent(network, pool), kind
         if parent < 0 or self.use_count[parent, row] == 0:
             return True
+        kind = self.link_kind[network, pool]
         return kind != ALONE and self.use_kind[parent, row] == kind
 
     cdef int _count_link(self, Py_ssize_t row, Py_ssize_t network, int32_t pool, int32_t change) except -1 nogil:
         """Add a link to the parent of the network's pool, or take one away."""
-        cdef int32_t parent = self.link_parent[network, pool]
+        cdef int32_t parent = self._parent(network, pool)
         if parent >= 0:
             if self.use_count[parent, row] == 0:
                 self.use_kind[parent, row] = self.link_kind[network, pool]
@@ -219,16 +249,19 @@ cdef class Outcome:
     """Where the tasks of a group go."""
 
     def __init__(self, int32_t[::1] rows, int32_t[:, ::1] pools, Py_ssize_t n_networks):
-        """
-        Raises:
-            ValueError: shapes disagree.
-        """
+        """Raises ValueError when shapes disagree."""
         if pools.shape[0] != rows.shape[0] or pools.shape[1] < n_networks:
             raise ValueError(f"pools must be {rows.shape[0]} x {n_networks}")
         self.rows = rows
         self.pools = pools
         self.placed = 0
         self.end = rows.shape[0]
+
+    cdef int add(self, Py_ssize_t row) except -1 nogil:
+        """The next task is on this row."""
+        self.rows[self.placed] = <int32_t>row
+        self.placed = self.placed + 1
+        return 0
 
 
 POOL_NETWORKS_MAX = LINK - POOL
@@ -268,23 +301,12 @@ cdef extern from *:
             smallest = keys[i] < smallest ? keys[i] : smallest;
         return smallest;
     }
-
-    static int bee_rows_up_to(const int64_t *keys, int n, int64_t most, int32_t *rows)
-    {
-        int found = 0;
-        for (int i = 0; i < n; i++) {
-            rows[found] = i;
-            found += keys[i] <= most;
-        }
-        return found;
-    }
     """
     int64_t bee_block_keys(
         const int64_t** free, const int64_t* least, int n_kinds, const int32_t* tasks, const int32_t* service_tasks,
         const uint8_t* state, const uint8_t* static_code, const uint8_t* ports_taken, const uint8_t* refused,
         int32_t max_replicas, int n, int64_t* keys,
     ) noexcept nogil
-    int bee_rows_up_to(const int64_t* keys, int n, int64_t most, int32_t* rows) noexcept nogil
 
 
 cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64_t[::1] keys) except -1 nogil:
@@ -309,26 +331,18 @@ cdef int64_t block_keys(NodeTable table, Ask ask, Py_ssize_t begin, int n, int64
     )
 
 
-cdef int rows_up_to(int64_t[::1] keys, int n, int64_t most, int32_t[::1] rows) except -1 nogil:
-    """Write the numbers of the block's rows with a key of at most `most`, in order; returns how many."""
-    # Safety: both are BLOCK_ROWS long, and n is no more.
-    return bee_rows_up_to(&keys[0], n, most, &rows[0])
-
-
-def check_row(NodeTable table, Ask ask, Py_ssize_t row):
+def check_row(NodeTable table not None, Ask ask not None, Py_ssize_t row):
     """The Verdict on one row, as an int."""
+    ask.must_be_for(table)
     if not 0 <= row < table.size:
         raise IndexError(f"row {row} of {table.size}")
     return ask.check(table, row)
 
 
-def check_all(NodeTable table, Ask ask, uint8_t[::1] verdicts):
-    """Write the Verdict on every row; returns how many fit.
-
-    Args:
-        verdicts: (table.size,) uint8, overwritten.
-    """
+def check_all(NodeTable table not None, Ask ask not None, uint8_t[::1] verdicts):
+    """Write the Verdict on every row into `verdicts`, (table.size,) uint8; returns how many fit."""
     cdef Py_ssize_t row, fitting = 0
+    ask.must_be_for(table)
     if verdicts.shape[0] != table.size:
         raise ValueError(f"{verdicts.shape[0]} verdicts for {table.size} rows")
     with nogil:
@@ -338,15 +352,14 @@ def check_all(NodeTable table, Ask ask, uint8_t[::1] verdicts):
     return fitting
 
 
-def check_sets(NodeTable table, Ask ask, uint32_t[::1] failing):
-    """Write, for every row, which filters it fails: bit number v for Verdict v; POOL and LINK stand for all networks.
+def check_sets(NodeTable table not None, Ask ask not None, uint32_t[::1] failing):
+    """Write for every row into `failing`, (table.size,) uint32, which filters it fails: bit number v for Verdict v.
 
-    `static_code` is not looked at: there may be several reasons behind one code. An absent row fails bit 31 alone.
-
-    Args:
-        failing: (table.size,) uint32, overwritten.
+    POOL and LINK stand for all networks. `static_code` is not looked at: there may be several reasons behind one code.
+    An absent row fails bit 31 alone.
     """
     cdef Py_ssize_t row
+    ask.must_be_for(table)
     if failing.shape[0] != table.size:
         raise ValueError(f"{failing.shape[0]} sets for {table.size} rows")
     with nogil:
@@ -357,8 +370,7 @@ def check_sets(NodeTable table, Ask ask, uint32_t[::1] failing):
 cdef uint32_t _failing(NodeTable table, Ask ask, Py_ssize_t row) except? 0xFFFFFFFF nogil:
     """The filters of `Ask.check`, none left out because an earlier one fails."""
     cdef uint32_t bits = 0
-    cdef int index
-    cdef Py_ssize_t network
+    cdef Py_ssize_t index, network
     if table.state[row] == 0:
         return <uint32_t>1 << 31
     bits |= <uint32_t>(table.state[row] != 2) << NOT_READY

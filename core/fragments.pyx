@@ -39,8 +39,7 @@ cdef class Fragments:
         self._spots = NULL
         self._mix = NULL
         self._growths = {}
-        self._lost = np.zeros(0, dtype=np.int64)
-        self._version = np.zeros(0, dtype=np.uint32)
+        self._lost, self._version = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint32)
 
     def __dealloc__(self):
         free(self._spots)
@@ -151,6 +150,9 @@ cdef class Fragments:
         cdef int64_t[::1] growth, known
         cdef int8_t[::1] device
         cdef uint32_t[::1] seen
+        ask.must_be_for(table)
+        if table.n_kinds != self.n_kinds or table.size != self.n_rows:
+            raise ValueError(f"a table of {table.size} rows and {table.n_kinds} kinds that was not followed")
         if pools.shape[0] != rows.shape[0] or pools.shape[1] != ask.n_networks:
             raise ValueError(f"pools must be {rows.shape[0]} x {ask.n_networks}")
         amounts = [0] * self.n_kinds

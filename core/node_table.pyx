@@ -167,9 +167,11 @@ cdef class NodeTable:
         self.take(row, needs)
 
     def give_back(self, Py_ssize_t row, Needs needs):
-        """One task less, with its reservations."""
+        """One task less, with its reservations. Raises ValueError when there is none."""
         self._check(row)
         self._check_needs(needs)
+        if self.tasks[row] <= 0:
+            raise ValueError(f"row {row} has no task to give back")
         self.take_some(row, needs, -1)
 
     def row(self, Py_ssize_t row):
@@ -223,7 +225,7 @@ cdef class NodeTable:
         if self.followed and not self.stale[row]:
             self.stale[row] = 1
             self.stale_rows[self.n_stale] = <int32_t>row
-            self.n_stale += 1
+            self.n_stale = self.n_stale + 1
         return 0
 
     cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil:

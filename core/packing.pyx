@@ -50,6 +50,7 @@ def spread(NodeTable table not None, Ask ask not None, int32_t[::1] rows, int32_
 
     O(n_tasks) when rows without a task of the service take them all, else O(n_nodes + n_tasks).
     """
+    ask.must_be_for(table)
     return place(table, ask, Outcome(rows, pools, ask.n_networks))
 
 
@@ -80,8 +81,7 @@ def spread_each(
     cdef Needs needs = Needs(())
     cdef Ask ask
     cdef Outcome outcome
-    for kind in asks:
-        n_networks = max(n_networks, (<Ask?>kind).n_networks)
+    n_networks = _most_networks(table, asks)
     if ask_of.shape[0] != rows.shape[0] or (amounts is not None and amounts.shape[0] != rows.shape[0]):
         raise ValueError(f"kinds and amounts of {rows.shape[0]} tasks")
     if amounts is not None and amounts.shape[1] != table.n_kinds:
@@ -115,15 +115,24 @@ def give_back_each(
     """Undo a `spread_each` that was given the same; its arguments are as there. Each task is given back once.
 
     Raises:
-        IndexError: a number is out of range.
+        ValueError, IndexError: shapes disagree, or a number is out of range. Tasks before that one are given back.
     """
-    cdef Py_ssize_t task
+    cdef Py_ssize_t task, network, n_networks = _most_networks(table, asks)
     cdef Needs needs = Needs(())
     cdef Ask ask
+    if ask_of.shape[0] < rows.shape[0] or (amounts is not None and amounts.shape[0] < rows.shape[0]):
+        raise ValueError(f"kinds and amounts of {rows.shape[0]} tasks")
+    if n_networks and (pools.shape[0] < rows.shape[0] or pools.shape[1] < n_networks):
+        raise ValueError(f"pools must be {rows.shape[0]} x {n_networks}")
     for task in range(rows.shape[0]):
         if rows[task] < 0:
             continue
-        ask = <Ask?>asks[ask_of[task]]
+        if not 0 <= ask_of[task] < len(asks):
+            raise IndexError(f"kind {ask_of[task]} of {len(asks)}")
+        ask = <Ask>asks[ask_of[task]]
+        for network in range(ask.n_networks):
+            if not 0 <= pools[task, network] < ask.pool_free.shape[0]:
+                raise IndexError(f"pool {pools[task, network]} of {ask.pool_free.shape[0]}")
         if amounts is None:
             needs = ask.needs
         else:
@@ -133,6 +142,17 @@ def give_back_each(
             ask.service_tasks[rows[task]] -= 1
         if ask.n_networks:
             ask.give_pools(rows[task], pools[task], ask.n_networks)
+
+
+cdef Py_ssize_t _most_networks(NodeTable table, list asks) except -1:
+    """The most networks that any of some Asks has, all of which must be for the table."""
+    cdef Py_ssize_t most = 0
+    for kind in asks:
+        if not isinstance(kind, Ask):
+            raise TypeError(f"asks: {type(kind).__name__} is no Ask")
+        (<Ask>kind).must_be_for(table)
+        most = max(most, (<Ask>kind).n_networks)
+    return most
 
 
 cdef Py_ssize_t place(NodeTable table, Ask ask, Outcome outcome) except -1:
@@ -165,8 +185,7 @@ cdef Py_ssize_t _fill_one(NodeTable table, Ask ask, Outcome outcome) except -1:
     while outcome.placed < outcome.end and ask.only < table.size:
         if not ask.take(table, ask.only, outcome.pools, outcome.placed):
             break
-        outcome.rows[outcome.placed] = <int32_t>ask.only
-        outcome.placed += 1
+        outcome.add(ask.only)
     return outcome.placed
 
 

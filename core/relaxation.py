@@ -24,7 +24,7 @@ class Yield(enum.StrEnum):
     REFUSALS = "refusals"
     HOST_PORT = "host_port"  # "8080/tcp"
     CONSTRAINT = "constraint"  # the expression
-    PLATFORM = "platform"  # "linux/aarch64", which is to do too
+    PLATFORM = "platform"  # "linux/aarch64", which is to do too; "": any
     IMAGE = "image"  # another image
     LOG_DRIVER = "log_driver"  # the driver to do without
     VOLUME_DRIVER = "volume_driver"  # the driver to do without
@@ -91,7 +91,8 @@ def _changed(demand: Demand, change: Change) -> dict[str, Any]:
             return {"constraints": tuple(expression for expression in demand.constraints if expression != name)}
         case Yield.PLATFORM:
             os, _, architecture = name.partition("/")
-            return {"platforms": (*demand.platforms, Platform(architecture=architecture, os=os))}
+            more = Platform(architecture=architecture, os=os)
+            return {"platforms": (*demand.platforms, more) if name else ()}
         case Yield.IMAGE:
             return {"image": name}
         case Yield.LOG_DRIVER:

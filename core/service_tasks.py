@@ -8,21 +8,24 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-# A column of 100,000 rows is 400 kB; the columns of other services are made again from the counts when needed.
-COLUMNS_MAX = 32
+# What the columns take together, about; those of other services are made again from the counts when needed. It is 40
+# columns of 100,000 rows, or 400 of 10,000.
+COLUMNS_BYTES_MAX = 16 << 20
+COLUMNS_MIN = 32  # are kept however long they are
 
 
 class ServiceTasks:
     """Sparse counts for all services, and dense columns for those that were placed or asked for last."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX) -> None:
+        self._columns_bytes_max = columns_bytes_max
         self._below: ServiceTasks | None = None  # whose copy this is: services that nobody touched here are as there
         self._by_service: dict[str, Counter[int]] = {}
         self._columns: dict[str, NDArray[np.int32]] = {}
 
     def copy(self) -> ServiceTasks:
         """One of its own to try things on, until this one changes. Costs nothing but for the services that are touched."""
-        twin = ServiceTasks()
+        twin = ServiceTasks(self._columns_bytes_max)
         twin._below = self
         return twin
 
@@ -40,7 +43,7 @@ class ServiceTasks:
     def column(self, service_id: str, capacity: int) -> NDArray[np.int32]:
         """The column of a service, at least `capacity` long. The kernel adds to it; `note` says so here.
 
-        It is the service's until the columns of `COLUMNS_MAX` others have been asked for.
+        It is the service's until the columns of `COLUMNS_MIN` others have been asked for.
         """
         column = self._columns.pop(service_id, None)
         if column is None or len(column) < capacity:
@@ -90,7 +93,8 @@ class ServiceTasks:
 
         So a service with few tasks costs as much as it has, however long the table is.
         """
-        while len(self._columns) >= COLUMNS_MAX:
+        most = max(COLUMNS_MIN, self._columns_bytes_max // (4 * capacity))
+        while len(self._columns) >= most:
             oldest = next(iter(self._columns))
             column = self._columns.pop(oldest)
             if len(column) >= capacity:
@@ -105,4 +109,4 @@ class ServiceTasks:
             column[row] += change
 
 
-__all__ = ["COLUMNS_MAX", "ServiceTasks"]
+__all__ = ["COLUMNS_BYTES_MAX", "COLUMNS_MIN", "ServiceTasks"]

@@ -49,7 +49,7 @@ cdef class Shares:
         """Take over changed rows; the table has no new ones."""
         cdef Py_ssize_t row
         while table.n_stale:
-            table.n_stale -= 1
+            table.n_stale = table.n_stale - 1
             row = table.stale_rows[table.n_stale]
             table.stale[row] = 0
             self.update(table, row)

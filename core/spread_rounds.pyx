@@ -247,7 +247,7 @@ cdef int _fill(
     const int32_t[::1] rows,
     int32_t[::1] active,
 ) except -1 nogil:
-    """The rounds when pools decide too. `active` is as long as `rows`, sorted by keys and then by tie-break."""
+    """The rounds when pools decide too. `active` is as long as `rows`, which are sorted by key, then by tie-break."""
     cdef Py_ssize_t n_active = 0, kept, number, begin = 0, end, n = rows.shape[0]
     cdef int64_t level = 0
     while outcome.placed < outcome.end and (n_active or begin < n):
@@ -263,8 +263,7 @@ cdef int _fill(
             if outcome.placed == outcome.end:
                 break
             if ask.take(table, active[number], outcome.pools, outcome.placed):
-                outcome.rows[outcome.placed] = active[number]
-                outcome.placed += 1
+                outcome.add(active[number])
                 active[kept] = active[number]
                 kept += 1
         n_active = kept

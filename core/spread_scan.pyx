@@ -16,10 +16,26 @@ Rows where the service failed are left out: they come after all others, in `spre
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from beeyard.core.filters cimport BLOCK_ROWS, Ask, Outcome, block_keys, rows_up_to
+from beeyard.core.filters cimport BLOCK_ROWS, Ask, Outcome, block_keys
 from beeyard.core.node_table cimport NodeTable
 
 import numpy as np
+
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static int bee_rows_up_to(const int64_t *keys, int n, int64_t most, int32_t *rows)
+    {
+        int found = 0;
+        for (int i = 0; i < n; i++) {
+            rows[found] = i;
+            found += keys[i] <= most;
+        }
+        return found;
+    }
+    """
+    int bee_rows_up_to(const int64_t* keys, int n, int64_t most, int32_t* rows) noexcept nogil
 
 
 cdef int place_by_scan(NodeTable table, Ask ask, Outcome outcome) except -1:
@@ -71,7 +87,7 @@ cdef Py_ssize_t _collect(
         in_block = <int>min(BLOCK_ROWS, table.size - begin)
         if block_keys(table, ask, begin, in_block, keys) > most:
             continue
-        for index in range(rows_up_to(keys, in_block, most, found)):
+        for index in range(_rows_up_to(keys, in_block, most, found)):
             row = begin + found[index]
             candidate.key = keys[found[index]]
             candidate.tie_break = table.tie_break[row]
@@ -92,6 +108,12 @@ cdef Py_ssize_t _collect(
     return n
 
 
+cdef int _rows_up_to(int64_t[::1] keys, int n, int64_t most, int32_t[::1] rows) except -1 nogil:
+    """Write the numbers of the block's rows with a key of at most `most`, in order; returns how many."""
+    # Safety: both are BLOCK_ROWS long, and n is no more.
+    return bee_rows_up_to(&keys[0], n, most, &rows[0])
+
+
 cdef int _fill(
     NodeTable table, Ask ask, Outcome outcome, Candidate* heap, Py_ssize_t n, bint truncated
 ) except -1 nogil:
@@ -109,8 +131,7 @@ cdef int _fill(
         if truncated and _better(bound, best):
             break
         if ask.take(table, best.row, outcome.pools, outcome.placed):
-            outcome.rows[outcome.placed] = best.row
-            outcome.placed += 1
+            outcome.add(best.row)
             best.key += (<int64_t>1 << 32) + 1
             _sink_best(heap, n, 0, best)
         else:

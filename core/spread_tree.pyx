@@ -178,8 +178,7 @@ cdef bint _take_best(
         return False
     twig = heap[begin[best]]
     if ask.take(table, twig.row, outcome.pools, outcome.placed):
-        outcome.rows[outcome.placed] = twig.row
-        outcome.placed += 1
+        outcome.add(twig.row)
         if not ask.alone:
             branches.add(best)
             twig.key += (<int64_t>1 << 32)
