@@ -28,9 +28,8 @@ class FakeFirewall:
         self.fails_late = ""  # why the next change fails behind the table, as a setting that cannot be written
         self.forgotten: list[Forward] = []
         self._altered: dict[str, None] = {}  # tables whose rules somebody has changed
-        self._changed: dict[
-            str, trio.Event
-        ] = {}  # by table: set when others changed it, until somebody has heard of it
+        # By table: set when others changed it, until somebody has heard of it.
+        self._changed: dict[str, trio.Event] = {}
         self.answering: dict[str, tuple[str, ...]] = {}  # by namespace: the addresses that datagrams answer from
 
     def power_cut(self) -> None:

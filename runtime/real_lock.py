@@ -21,9 +21,8 @@ _CREDENTIALS = struct.Struct("3i")
 # 5 s: what a process held is given back when its last thread is gone, and the last copy of the descriptor in a child that is
 # just about to exec. Both take milliseconds, more on a busy machine.
 ENDING_S = 5.0
-LOOK_S = (
-    0.1  # each asks whose it is, which nobody hears: of these, the kernel keeps as many as a listener may have waiting
-)
+# Each look asks whose it is, which nobody hears: of these, the kernel keeps as many as a listener may have waiting.
+LOOK_S = 0.1
 
 log = structlog.get_logger(__name__)
 

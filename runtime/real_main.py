@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,6 +33,10 @@ from beeyard.runtime.settings import (
 # Objects made, net, before the youngest are looked through for cycles, and rounds before older ones are. Python's own 700
 # has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
 GC_THRESHOLDS = (20_000, 10, 10)
+
+# Descriptors that a daemon may have open, as in deploy/systemd. Each task takes an agent three, each agent a manager one: the
+# 1,024 of a shell are a few hundred tasks.
+FILES = 65_536
 
 # Exit code of a daemon whose settings cannot work: starting it again does not help, as it may after exit code 1.
 WRONG_SETTINGS = 2
@@ -144,6 +149,7 @@ class Command(Generic[T]):
     def _run(self, config: T, load: Callable[[], T]) -> int:
         real_log.configure(config.log_level, "beeyard")  # type: ignore[attr-defined]
         gc.set_threshold(*GC_THRESHOLDS)
+        allow_files()
         daemon = _Daemon(self, config, load)
         code = 0
         try:
@@ -227,6 +233,14 @@ class _Daemon(Generic[T]):
         real_systemd.ready(self._running.summary() if self._running is not None else "starting")
 
 
+def allow_files() -> None:
+    """Have this process open as many files as it may, up to `FILES`; it does not lower what it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
@@ -248,4 +262,4 @@ def with_scheme(address: str, scheme: str) -> str:
     return address if "://" in address else f"{scheme}{address}"
 
 
-__all__ = ["Command", "Running", "with_scheme"]
+__all__ = ["FILES", "Command", "Running", "allow_files", "with_scheme"]

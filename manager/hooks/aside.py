@@ -92,11 +92,9 @@ class AddressesAside:
 def in_pool(found: Iterable[Aside], pool: ResolvedPool) -> list[Aside]:
     """Those of a pool's ranges."""
     mine = [aside for aside in found if aside.segment == pool.segment]
-    spans = (
-        [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam if config.subnet]
-        if mine
-        else []
-    )
+    if not mine:
+        return []  # as nearly always
+    spans = [ipaddress.ip_network(config.ip_range or config.subnet) for config in pool.ipam if config.subnet]
     return [aside for aside in mine if any(ipaddress.ip_address(aside.address) in span for span in spans)]
 
 

@@ -23,6 +23,7 @@ from beeyard.runtime.host import Host
 # Source: SwarmKit `reaperBatchingInterval`.
 BATCHING_S = 0.25
 
+# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
 _RUNNING = TaskState.RUNNING
 SlotKey = tuple[str, int]  # (service id, slot)
 

@@ -27,7 +27,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
-class Group(msgspec.Struct, frozen=True):
+class CommitGroup(msgspec.Struct, frozen=True):
     """What was committed at once. Its list is shared by all who are told of it."""
 
     changes: list[Change]
@@ -35,7 +35,7 @@ class Group(msgspec.Struct, frozen=True):
     is_plain: bool  # one change of each of some tasks, as nearly all are when there are many
 
     @classmethod
-    def of(cls, changes: list[Change]) -> Group:
+    def of(cls, changes: list[Change]) -> CommitGroup:
         """A group that is not changed any more."""
         kinds = frozenset({change.kind for change in changes})
         is_plain = len(kinds) == 1 and "task" in kinds and len({change.id for change in changes}) == len(changes)
@@ -61,7 +61,7 @@ class Wakeups:
     def __init__(self, kinds: frozenset[str], leave: Callable[[Wakeups], None]) -> None:
         self._kinds = kinds
         self._leave = leave
-        self._groups: list[Group] = []
+        self._groups: list[CommitGroup] = []
         self._event = trio.Event()
 
     async def __aenter__(self) -> Self:
@@ -93,16 +93,16 @@ class Wakeups:
         self._event = trio.Event()
         return Wake(self._coalesced(groups))
 
-    def offer(self, group: Group) -> None:
+    def offer(self, group: CommitGroup) -> None:
         """Told by the store after each durable group."""
         if group.kinds.isdisjoint(self._kinds):
             return
         self._groups.append(group)
         if len(self._groups) > GROUPS_MAX:
-            self._groups = [Group.of(self._coalesced(self._groups))]
+            self._groups = [CommitGroup.of(self._coalesced(self._groups))]
         self._event.set()
 
-    def _coalesced(self, groups: list[Group]) -> list[Change]:
+    def _coalesced(self, groups: list[CommitGroup]) -> list[Change]:
         """One entry an object, of the kinds that matter here, in order of its first change."""
         if len(groups) == 1 and groups[0].is_plain and "task" in self._kinds:
             return groups[0].changes

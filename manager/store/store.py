@@ -23,7 +23,7 @@ import trio
 
 from beeyard.core.errors import DiskError
 from beeyard.core.model import StoredObject
-from beeyard.manager.store.change import Change, Group, Wakeups, Watch
+from beeyard.manager.store.change import Change, CommitGroup, Wakeups, Watch
 from beeyard.manager.store.transaction import Transaction, undo
 from beeyard.manager.store.view import KIND_NAMES, Tables, View
 from beeyard.runtime.host import Compacted, Database, Host, Record
@@ -237,7 +237,7 @@ class Store(View):
                 put(change.new)
         self.index = changes[-1].index
         self._recent.extend(changes)
-        group = Group.of(changes)
+        group = CommitGroup.of(changes)
         for subscriber in self._subscribers:
             subscriber.offer(group)
         self._published.set()

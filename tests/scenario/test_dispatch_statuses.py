@@ -53,6 +53,24 @@ async def test_acknowledgement_waits_for_the_disk(autojump_clock: object) -> Non
         assert world.task("yard2-t1").status.state is S.RUNNING
 
 
+async def test_many_reports_are_stored_in_few_commits(autojump_clock: object) -> None:
+    """At most 20 a second while reports keep coming; the first one after a quiet time does not wait for that."""
+    database = MemoryDatabase()
+    async with a_dispatch_world(database) as world:
+        agent = await an_agent_with_tasks(world, 20)
+        await trio.sleep(1)
+        before = database.n_commits
+        await agent.report(1, ("yard2-t1", S.ACCEPTED))
+        await trio.sleep(0.03)
+        assert database.n_commits == before + 1
+        for number in range(2, 21):
+            await agent.report(number, (f"yard2-t{number}", S.ACCEPTED))
+            await trio.sleep(0.02)
+        await trio.sleep(1)
+        assert all(world.task(f"yard2-t{number}").status.state is S.ACCEPTED for number in range(1, 21))
+        assert database.n_commits - before <= 10
+
+
 async def test_agent_that_only_asks_hears_at_once(autojump_clock: object) -> None:
     """An empty report costs no commit, and is answered while the disk hangs: by what is durable, no more."""
     database = MemoryDatabase()

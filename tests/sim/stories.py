@@ -7,6 +7,7 @@ store's history, the machines' kernels and the plugin's books.
 from __future__ import annotations
 
 import functools
+import ipaddress
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -147,8 +148,8 @@ def _n_found(history: History) -> int:
 async def pins_are_kept(world: SimWorld) -> None:
     """Addresses that are pinned to slots without a task go to nobody, however much others want them."""
     async with _stage(world) as stage:
-        first = RACKS["r1"][0]
-        labels = {"beeyard.on-isolation": "fence", "beeyard.addresses": f"{first}-{first[:-1]}5"}
+        first = ipaddress.ip_address(RACKS["r1"][0])
+        labels = {"beeyard.on-isolation": "fence", "beeyard.addresses": f"{first}-{first + 1}"}
         await stage.create("db", 0, labels=labels)
         await stage.create("web", N_ADDRESSES)
         await trio.sleep(WHILE_S)

@@ -1,8 +1,7 @@
 """What this node adds to a task beside what its spec asks for: sysctls, files of this host, devices.
 
-That all of it is allowed was decided before (`agent.hook_policy`); the shim makes it so that it cannot become something
-else (`native/addition.c`). Paths are walked without following a symbolic link, and what was opened is what is mounted:
-whoever may write below an allowed directory cannot lead a mount out of it.
+That all of it is allowed was decided before (`agent.hook_policy`); `native/addition.c` says how a shim keeps it from becoming
+something else on the way.
 
 * A sysctl is written in the task's own namespaces, by a process that is in them already.
 * A mount is of one file system (what is mounted below the source is not seen), never with set-user-id programs or devices,

@@ -11,7 +11,7 @@ On v2 a cgroup with controllers for its children holds no processes, and shims m
 which a service manager may kill: they go to `PARENT/_shims`.
 
 What makes a cgroup is said as steps for a shim; looking at one and ending it is done here. Only the standard library is used:
-the zygote imports this file. Errors are `OSError`s that name the file.
+the zygote's helper imports this file. Errors are `OSError`s that name the file.
 Source: Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of the kernel.
 """
 

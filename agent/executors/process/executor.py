@@ -1,7 +1,7 @@
 """Executor `process`: image `host`, a command of this host under an unprivileged user in namespaces of its own.
 
 See `view` for what a task sees, `launch` for what it may do, `task_script` for what is done in which order, `native/main.c`
-for who does it and holds the task, and `zygote` for who starts that.
+for who does it and holds the task, and `native/zygote.c` for who starts that.
 """
 
 from __future__ import annotations

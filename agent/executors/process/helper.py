@@ -22,9 +22,10 @@ from beeyard.agent.executors.process.order import HELPER_TITLE, Places, reason_o
 from beeyard.runtime import real_hook_runner
 
 SOCKET_FD = 3
-# 64 KiB: a request holds paths and an id.
+# 64 KiB: a request holds paths and an id, or the environment of a hook. As in native/zygote.c.
 REQUEST_BYTES_MAX = 1 << 16
 FDS_MAX = 4  # a socket to answer on, and the streams of a hook
+# As in native/launch.c.
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -44,7 +45,13 @@ def main() -> None:
         data, fds, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, FDS_MAX)
         if not data:
             return
-        if os.fork() == 0:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            if json.loads(data)["op"] != "hook":  # its caller sees the descriptors end
+                _say(fds[0], error=f"cannot start a process for it: {error.strerror}")
+        if pid == 0:
             _child(server, data, fds)
         for fd in fds:
             os.close(fd)

@@ -1,7 +1,7 @@
 """Finding and ending what tasks left behind, by the task id that all of it carries.
 
 Processes carry it in their cgroup's name and, shims, in their command line; files in their directory's name.
-Runs in a short-lived child of the zygote, where blocking is allowed.
+Runs in a short-lived child of the helper, where blocking is allowed.
 """
 
 from __future__ import annotations

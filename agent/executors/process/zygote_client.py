@@ -173,7 +173,10 @@ class Zygote:
 
     async def open(self, request: bytes, *fds: int) -> LineStream:
         """Have a child forked for a request; gives the connection to it, which the caller closes."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise ExecutorError("zygote", f"cannot speak with it: {error.strerror}") from error
         try:
             with theirs:
                 await self._send(request, [theirs.fileno(), *fds])
@@ -199,7 +202,9 @@ class Zygote:
                 if "error" in answer:
                     raise ExecutorError(op, str(answer["error"]))
                 return answer
-        raise ExecutorError(op, "the process that was asked ended without an answer")
+        raise ExecutorError(
+            op, "the process that was asked ended without an answer; is memory or the number of processes at its limit?"
+        )
 
     async def hand(self, op: str, *fds: int, **fields: object) -> None:
         """One request whose child answers on the first of the descriptors, which are the caller's.

@@ -8,7 +8,7 @@
 
 #include "shim.h"
 
-/* What each record is called and takes: s a text, n a number, * any number of texts. By enum op. */
+/* What each record is called and takes: s a text, n a number; at the end, * any number of texts, # of numbers. By enum op. */
 static const struct { const char *name, *takes; } KNOWN[N_OPS] = {
     [OP_TASK] = {"task", "ssnnnnnnnns"},
     [OP_SAY] = {"say", "ssss"},
@@ -37,7 +37,7 @@ static const struct { const char *name, *takes; } KNOWN[N_OPS] = {
     [OP_GIVE_DEVICE] = {"give-device", "nsnn"},
     [OP_BIND] = {"bind", "nsn"},
     [OP_HOSTNAME] = {"hostname", "s"},
-    [OP_BECOME] = {"become", "nnn*"},
+    [OP_BECOME] = {"become", "nnn#"},
     [OP_EXEC] = {"exec", "sss"},
     [OP_DROP_CGROUP] = {"drop-cgroup", "s"},
     [OP_DROP_FILE] = {"drop-file", "s"},
@@ -67,14 +67,11 @@ static bool fits(const struct record *record) {
     const char *takes = KNOWN[record->op].takes;
     uint64_t ignored;
     for (int i = 0; i < record->n_fields; i++) {
-        if (*takes == '*') { /* numbers among them are checked where they are used */
-            continue;
-        }
         if (!*takes) return false;
-        if (*takes == 'n' && !parse_number(record->fields[i], &ignored)) return false;
-        takes++;
+        if ((*takes == 'n' || *takes == '#') && !parse_number(record->fields[i], &ignored)) return false;
+        if (*takes == 's' || *takes == 'n') takes++;
     }
-    return !*takes || *takes == '*';
+    return !*takes || *takes == '*' || *takes == '#';
 }
 
 /* The next zero-terminated text of [*at, end); NULL when there is none. */
@@ -129,7 +126,8 @@ static bool complete(struct order *order) {
     return true;
 }
 
-bool parse_order(char *text, size_t n_bytes, struct order *order) {
+/* The text is kept, and has to end with a zero byte. */
+static bool parse_order(char *text, size_t n_bytes, struct order *order) {
     char *at = text, *end = text + n_bytes;
     size_t n_texts = 0;
     if (!n_bytes || end[-1]) return fail("malformed order: its text has no end");

@@ -55,8 +55,6 @@ struct order {
 
 /* Take an order from a socket. 1: done; 0: the other side hung up; -1: it is none, `failure` says why. */
 int read_order(int fd, struct order *order);
-/* The same from memory; `text` is kept and must end with a zero byte. */
-bool parse_order(char *text, size_t n_bytes, struct order *order);
 /* A field that was checked to be a number. */
 uint64_t number(const struct record *record, int field);
 

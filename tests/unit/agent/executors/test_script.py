@@ -169,6 +169,14 @@ def test_what_is_no_order_is_refused(order: bytes, sentence: str) -> None:
     assert sentence in said
 
 
+def test_a_group_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """It would be taken for 0, the group of root."""
+    script = script_of(an_order(tmp_path), User(1000, 1000, (4, 5)))
+    code, said = understood(script.replace(b"\x004\x005\x00", b"\x004\x00x\x00"))
+    assert code == 1
+    assert "malformed order: record" in said
+
+
 def test_an_order_that_was_damaged_does_no_harm(tmp_path: Path) -> None:
     """Whatever became of it on the way, the program says something and ends; here 150 ways, drawn from a seed."""
     whole = script_of(an_order(tmp_path), User(0, 0, (1, 2)))
