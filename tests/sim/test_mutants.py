@@ -20,8 +20,8 @@ SEEDS = range(1, 17)
     [
         ("addresses-do-not-rest", 1, "was granted to task|went to task"),
         ("a-new-manager-does-not-restore-grants", 1, "was also granted|on the LAN twice|was granted to task|and runs"),
-        ("nobody-looks-at-room", 10, "and runs"),
-        ("leases-are-given-up-too-early", 1, "stored as ORPHANED while|on the LAN twice"),
+        ("nobody-looks-at-room", 6, "and runs"),
+        ("leases-are-given-up-too-early", 11, "stored as ORPHANED while|on the LAN twice"),
         ("published-ports-stay", 1, "has ended, and its ports lead to"),
         ("a-slot-has-another-mac-address-each-time", 1, "had MAC .* and has"),
         ("hooks-add-nothing", 1, r"got \(\)"),

@@ -10,6 +10,7 @@ import pytest
 from beeyard.core.demand import Findings
 from beeyard.core.model import HOST_NETWORK_ID, HostPort, Platform, PublishedPort
 from beeyard.core.placement import Decision, Demand, PlacementIndex
+from beeyard.core.service_tasks import ServiceTasks
 from beeyard.core.states import Availability, NodeState
 from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
 from tests.support.placement import WEB, an_index, ids, nodes_of, per_node
@@ -360,6 +361,7 @@ def test_more_services_than_columns_are_kept_are_counted_right() -> None:
 def test_tasks_of_more_services_than_columns_are_kept_are_checked_right_together() -> None:
     """What was found for the first is used again after the kernel's columns have gone to others."""
     index, findings = an_index("n1", "n2"), Findings()
+    index._holds.services = ServiceTasks(columns_bytes_max=0)
     limited = [Demand(f"s{number}", max_replicas_per_node=1) for number in range(40)]
     for demand in limited:
         index.hold(f"{demand.service_id}-1", demand, "n1")
