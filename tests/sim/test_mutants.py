@@ -25,7 +25,7 @@ SEEDS = range(1, 17)
         ("published-ports-stay", 1, "has ended, and its ports lead to"),
         ("a-slot-has-another-mac-address-each-time", 1, "had MAC .* and has"),
         ("hooks-add-nothing", 1, r"got \(\)"),
-        ("a-plugin-gets-nothing-back", 3, "the plugin's books say"),
+        ("a-plugin-gets-nothing-back", 3, "the plugin's books say|the plugin still keeps"),
         ("everything-waits-for-a-plugin", 23, "no new service runs within"),
     ],
 )

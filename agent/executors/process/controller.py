@@ -184,16 +184,17 @@ class ProcessController:
     async def _converse(self, line: _Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
         """Ask and hear on a connection, which is kept only when the answer has come."""
         try:
-            if op == "start":  # and how it ends, which may be known before anybody could ask
-                await lines.send_bytes(_START_AND_WAIT)
-            else:
-                await lines.send(op=op, **fields)
+            with contextlib.suppress(BrokenPipeError):  # one without room says so and hangs up, perhaps before it is asked
+                if op == "start":  # and how it ends, which may be known before anybody could ask
+                    await lines.send_bytes(_START_AND_WAIT)
+                else:
+                    await lines.send(op=op, **fields)
             answer = await lines.receive()
             if answer is None:
                 raise _ShimGone
             if op == "remove":
                 await lines.receive()  # until it has ended
-        except (ConnectionResetError, BrokenPipeError):
+        except ConnectionResetError:
             lines.close()
             raise _ShimGone from None
         except BaseException:
