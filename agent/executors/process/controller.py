@@ -184,7 +184,7 @@ class ProcessController:
     async def _converse(self, line: _Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
         """Ask and hear on a connection, which is kept only when the answer has come."""
         try:
-            with contextlib.suppress(BrokenPipeError):  # one without room says so and hangs up, perhaps before it is asked
+            with contextlib.suppress(BrokenPipeError):  # one without room has said so, and hung up
                 if op == "start":  # and how it ends, which may be known before anybody could ask
                     await lines.send_bytes(_START_AND_WAIT)
                 else:
