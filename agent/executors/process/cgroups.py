@@ -284,8 +284,16 @@ def remove_parent(hierarchies: tuple[Hierarchy, ...], parent: str) -> None:
                 continue
 
 
+def _has_files(pid: str) -> bool:
+    """Whether a process lives. One that ends closes its files, which tells others of its end, before it leaves its cgroup."""
+    try:
+        return bool(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return False
+
+
 def _remove_shims(path: str) -> None:
-    """Drop the cgroup of shims unless some live. One that is just ending is not listed any more and still counts."""
+    """Drop the cgroup of shims unless some live. One that is just ending still counts, listed or not."""
     for _ in range(ENDING_LOOKS):
         try:
             os.rmdir(path)
@@ -294,7 +302,7 @@ def _remove_shims(path: str) -> None:
             if error.errno != errno.EBUSY:
                 return
         try:
-            if _read(f"{path}/cgroup.procs"):
+            if any(map(_has_files, _read(f"{path}/cgroup.procs").split())):
                 return
         except OSError:  # another agent of this host was quicker
             return
