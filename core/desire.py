@@ -30,7 +30,7 @@ from beeyard.core.model import Service, Task
 from beeyard.core.pins import pins_of
 from beeyard.core.rollout import roll_out
 from beeyard.core.slots import Add, NodeFault, Raise, Situation, Slot, Steps, is_live, may_restart, slots_of
-from beeyard.core.states import TaskState
+from beeyard.core.states import READY, TaskState
 
 # How long a replacement waits for its predecessor to stop. Source: SwarmKit `TaskTimeout`.
 STOP_TIMEOUT_S = 60.0
@@ -44,9 +44,6 @@ TAKEN_MAX = 16
 
 # Steps of one look, so that a service of many thousands does not fill one transaction.
 STEPS_MAX = 5000
-
-# A look at a service of 10,000 tasks asks so often that finding the member of the enumeration costs.
-_READY = TaskState.READY
 
 
 def reconcile(service: Service, tasks: Sequence[Task], situation: Situation) -> Steps:
@@ -106,7 +103,7 @@ def start_waiting(service: Service, slots: Mapping[int, Slot], situation: Situat
     steps = Steps()
     for slot in slots.values():
         for task in slot.live:
-            if task.desired_state is not _READY or situation.has_ended(task):
+            if task.desired_state is not READY or situation.has_ended(task):
                 continue
             due_s = _start_due_s(task, slot, situation)
             if due_s <= situation.now_s:

@@ -13,11 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from beeyard.core.model import Node, RestartCondition, Service, Task, UpdateStatus
-from beeyard.core.states import Availability, NodeState, TaskState
-
-# A look at a service of 10,000 tasks asks so often that finding the member costs.
-_RUNNING = TaskState.RUNNING
-_DRAIN, _DOWN = Availability.DRAIN, NodeState.DOWN
+from beeyard.core.states import DRAIN, NODE_DOWN, RUNNING, TaskState
 
 
 class NodeFault(enum.Enum):
@@ -57,17 +53,17 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         node = self.nodes.get(task.node_id)
         if node is None:
             return NodeFault.REMOVED
-        if node.availability is _DRAIN:
+        if node.availability is DRAIN:
             return NodeFault.DRAINED
         if self.drained_volumes and any(use.volume_id in self.drained_volumes for use in task.volumes):
             return NodeFault.DRAINED
-        if node.status.state is _DOWN and self.trust_down:
+        if node.status.state is NODE_DOWN and self.trust_down:
             return NodeFault.DOWN
         return None
 
     def has_ended(self, task: Task) -> bool:
         """Whether the task does not run and never will again where it is."""
-        return task.status.state > _RUNNING or (task.node_id != "" and self.fault(task) is not None)
+        return task.status.state > RUNNING or (task.node_id != "" and self.fault(task) is not None)
 
 
 class Add(msgspec.Struct, frozen=True, gc=False):
@@ -109,8 +105,8 @@ class Slot:
         self.number = number
         self.tasks = tasks
         # Most slots have one task, and most of those are live.
-        is_plain = len(tasks) == 1 and tasks[0].desired_state <= _RUNNING
-        self.live = tasks if is_plain else [task for task in tasks if task.desired_state <= _RUNNING]
+        is_plain = len(tasks) == 1 and tasks[0].desired_state <= RUNNING
+        self.live = tasks if is_plain else [task for task in tasks if task.desired_state <= RUNNING]
 
     @property
     def newest(self) -> Task | None:

@@ -40,7 +40,7 @@ import trio
 from beeyard.core.errors import HookRefused
 from beeyard.core.model import Node, Task
 from beeyard.core.placement import Demand
-from beeyard.core.states import TaskState
+from beeyard.core.states import RUNNING
 from beeyard.manager.blocked import Group
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
@@ -54,8 +54,6 @@ from beeyard.runtime.host import Host
 REASON_INTERNAL = "internal error while scheduling"
 # A plan that waits longer than this for a hook says so in its task's message. Most hooks take microseconds.
 SLOW_HOOK_S = 1.0
-# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
-_RUNNING = TaskState.RUNNING
 
 log = structlog.get_logger(__name__)
 
@@ -379,7 +377,7 @@ class Lifecycle:
 
     def _is_wanted(self, task_id: str) -> bool:
         task = self._store.tasks.get(task_id)
-        return task is not None and task.desired_state <= _RUNNING
+        return task is not None and task.desired_state <= RUNNING
 
     # --- plans that take long ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from beeyard.core.errors import HookRefused
 from beeyard.core.grant import AddressGrant, AnyGrant, VolumeGrant
 from beeyard.core.model import Network, Node, Task
 from beeyard.core.placement import Demand, PlacementIndex
-from beeyard.core.states import Availability, TaskState
+from beeyard.core.states import PENDING, RUNNING, Availability
 from beeyard.core.volume import Volume, VolumeUse
 from beeyard.manager.blocked import Group
 from beeyard.manager.hooks import HookRun, Stage
@@ -28,8 +28,6 @@ MASK_S = 30.0
 TRIES_MAX = 3
 # Different reasons of hooks that are told at once.
 REASONS_MAX = 3
-# Asked for once a task: finding the member of an enumeration costs more than most steps here.
-_PENDING, _RUNNING = TaskState.PENDING, TaskState.RUNNING
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -78,7 +76,7 @@ class Plan(msgspec.Struct, eq=False):
             findings: of other plans, since when nothing in the index has changed.
         """
         task = view.tasks.get(self.task.id)
-        if task is None or task.status.state is not _PENDING or task.desired_state > _RUNNING:
+        if task is None or task.status.state is not PENDING or task.desired_state > RUNNING:
             return "the task is not wanted any more"
         # A task keeps the spec it was made of, so a newer version of its service does not matter: whoever wants the
         # task replaced says so in its desired state. See docs/adr/0009-a-plan-outlives-a-new-version-of-its-service.md.

@@ -21,7 +21,7 @@ from beeyard.core.model import HOST_NETWORK_ID, HOST_NETWORK_NAME, Node, Service
 from beeyard.core.network_options import link_kind
 from beeyard.core.parent_links import LinkUse
 from beeyard.core.placement import Decision, Demand, PlacementIndex, PoolColumn
-from beeyard.core.states import NodeState, TaskState
+from beeyard.core.states import ASSIGNED, NEW, RUNNING, NodeState, TaskState
 from beeyard.core.volume import Volume
 from beeyard.manager.blocked import Blocked, Group
 from beeyard.manager.hooks import Hook, release_grants, restore_grants
@@ -29,8 +29,6 @@ from beeyard.manager.hooks.books import AddressLedger
 from beeyard.manager.store import Change, View
 
 log = structlog.get_logger(__name__)
-# Asked for with every change of a task: finding the member of an enumeration costs more than most steps here.
-_NEW, _ASSIGNED, _RUNNING = TaskState.NEW, TaskState.ASSIGNED, TaskState.RUNNING
 
 
 class Planner:
@@ -203,7 +201,7 @@ class Planner:
 
     def _task_changed(self, old: Task | None, new: Task | None) -> None:
         if new is not None:
-            has_ended = new.status.state > _RUNNING
+            has_ended = new.status.state > RUNNING
             if old is not None and old.node_id and not has_ended:
                 return  # Placed before, and not over: it waits for nothing, and has what it holds.
             self._sort_task(new)
@@ -239,9 +237,9 @@ class Planner:
 
     def _sort_task(self, task: Task) -> None:
         """Put a task where it waits; one that is there already keeps its turn."""
-        if task.status.state >= _ASSIGNED or task.desired_state > _RUNNING:
+        if task.status.state >= ASSIGNED or task.desired_state > RUNNING:
             self._unsort_task(task)
-        elif task.status.state is _NEW:
+        elif task.status.state is NEW:
             self.new.setdefault(task.id)
         else:
             self.new.pop(task.id, None)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from beeyard.core.model import Service, Task
-from beeyard.core.states import TaskState
+from beeyard.core.states import ASSIGNED, TaskState
 from beeyard.core.wire import FRAME_BYTES_MAX, AssignedTask, Assignments, encoder
 from beeyard.manager.store import View
 
@@ -32,9 +32,6 @@ PART_REMOVED = 10_000
 # Half a frame: room for whatever else is in it.
 TASK_BYTES_MAX = FRAME_BYTES_MAX // 2
 
-
-# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
-_ASSIGNED = TaskState.ASSIGNED
 
 # A task and its bytes on the wire.
 _Sized = tuple[AssignedTask, int]
@@ -120,7 +117,7 @@ class AssignmentBook:
 
     def _news(self, task: Task) -> _Sized | None:
         """The task as it must be sent now, None when the agent knows all but its status."""
-        if task.status.state < _ASSIGNED:
+        if task.status.state < ASSIGNED:
             return None
         before = self._sent.get(task.id)
         if before is not None and before.desired_state is task.desired_state and before.grants == task.grants:
@@ -156,7 +153,7 @@ def is_news(old: Task | None, new: Task | None) -> bool:
     """Whether an agent may have to hear of this change of a task: not when only its status moved on."""
     if old is None or new is None:
         return True
-    if old.status.state < _ASSIGNED <= new.status.state:
+    if old.status.state < ASSIGNED <= new.status.state:
         return True
     return old.desired_state is not new.desired_state or old.grants != new.grants or old.node_id != new.node_id
 

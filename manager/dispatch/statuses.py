@@ -21,7 +21,7 @@ import trio
 from beeyard.core.errors import DiskError
 from beeyard.core.grant import AddressGrant
 from beeyard.core.model import Node, NodeDescription, Task, TaskStatus
-from beeyard.core.states import TaskState, may_become
+from beeyard.core.states import ACCEPTED, REJECTED, TaskState, may_become
 from beeyard.core.wire import StatusReport
 from beeyard.manager.dispatch.session import Session
 from beeyard.manager.store import Store, Transaction
@@ -37,8 +37,6 @@ DISK_RETRY_S = 1.0
 # Of `message` and `err`: more than any sentence needs; an agent cannot fill the store.
 TEXT_CHARACTERS_MAX = 4096
 MAC_CHARACTERS = 17
-# Asked for with every status: finding the member of an enumeration costs more than the comparison.
-_ACCEPTED, _REJECTED = TaskState.ACCEPTED, TaskState.REJECTED
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +71,7 @@ class StatusCollector:
                 log.warning("status of another node's task dropped", node=session.node_id, task=item.task_id)
                 continue
             known = self._pending.get(item.task_id, task.status)
-            if _ACCEPTED <= item.status.state <= _REJECTED and may_become(known.state, item.status.state):
+            if ACCEPTED <= item.status.state <= REJECTED and may_become(known.state, item.status.state):
                 self._pending[item.task_id] = _bounded(item.status, task)
         self._acks[session] = max(report.number, self._acks.get(session, 0))
         self._wake.set()

@@ -15,7 +15,7 @@ import trio
 
 from beeyard.core.address_pool import COOL_DOWN_S
 from beeyard.core.model import Task
-from beeyard.core.states import TaskState
+from beeyard.core.states import RUNNING, TaskState
 from beeyard.manager.orchestrators.task_clock import TaskClock
 from beeyard.manager.store import Store, Transaction, Wake
 from beeyard.runtime.host import Host
@@ -23,8 +23,6 @@ from beeyard.runtime.host import Host
 # Source: SwarmKit `reaperBatchingInterval`.
 BATCHING_S = 0.25
 
-# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
-_RUNNING = TaskState.RUNNING
 SlotKey = tuple[str, int]  # (service id, slot)
 
 
@@ -60,7 +58,7 @@ class Reaper:
         for change in wake.changes:
             task = change.new or change.old
             assert isinstance(task, Task)
-            is_live = task.desired_state <= _RUNNING and task.status.state <= _RUNNING
+            is_live = task.desired_state <= RUNNING and task.status.state <= RUNNING
             if change.old is not None and change.new is not None and is_live:
                 continue  # It gets on with its life.
             if change.new is None:

@@ -20,7 +20,7 @@ from beeyard.core.labels import LABEL_STRATEGY, is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
 from beeyard.core.slots import Add, Situation, Steps
-from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.core.states import RUNNING, Availability, NodeState, TaskState
 from beeyard.core.volume import Volume
 from beeyard.manager.orchestrators.task_clock import TaskClock, TimesOf
 from beeyard.manager.store import Change, Store, Transaction, View, Wake
@@ -32,8 +32,6 @@ LOOK_GAP_S = 0.05
 MESSAGE_CREATED = "created"
 MESSAGE_NEVER_PLACED = "shut down before it was assigned"
 
-# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
-_RUNNING = TaskState.RUNNING
 
 log = structlog.get_logger(__name__)
 
@@ -139,7 +137,7 @@ class ReplicatedOrchestrator:
             updating
             or old is None
             or new is None
-            or new.status.state > _RUNNING
+            or new.status.state > RUNNING
             or old.desired_state != new.desired_state
         ):
             self._dirty[task.service_id] = None

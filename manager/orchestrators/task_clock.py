@@ -8,13 +8,11 @@ import trio
 
 from beeyard.core.model import Task
 from beeyard.core.slots import TaskTimes
-from beeyard.core.states import TaskState
+from beeyard.core.states import RUNNING, TaskState
 from beeyard.runtime.host import Host
 
 # Over how long refusals for a taken address are counted.
 TAKEN_WINDOW_S = 60.0
-# Asked for with every change of a task: finding the member of an enumeration costs more than the comparison.
-_RUNNING = TaskState.RUNNING
 
 
 class TaskClock:
@@ -40,9 +38,9 @@ class TaskClock:
                 running_s=changed_s if state == TaskState.RUNNING else None,
                 ended_s=changed_s if state.is_terminal else None,
             )
-        elif state is _RUNNING and times.running_s is None:
+        elif state is RUNNING and times.running_s is None:
             times = TaskTimes(times.created_s, trio.current_time(), None)
-        elif state > _RUNNING and times.ended_s is None:
+        elif state > RUNNING and times.ended_s is None:
             times = TaskTimes(times.created_s, times.running_s, trio.current_time())
             if task.status.conflicts:
                 self._note_taken(task)
