@@ -47,11 +47,6 @@ class FailureMemory:
         counts = {node_id: _recent(times, now_s) for node_id, times in by_node.items() if len(times) >= FAILURES_MIN}
         return {node_id: n for node_id, n in counts.items() if n >= FAILURES_MIN}
 
-    def forget_node(self, node_id: str) -> None:
-        """The node is gone. Idempotent."""
-        for by_node in self._failures.values():
-            by_node.pop(node_id, None)
-
     def _sweep(self, now_s: float) -> None:
         """Drop what is too old to count."""
         self._swept_s = now_s

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import socket
 from typing import Any
 
+from beeyard.cli.manager_api import call
 from tests.support.docker import Docker
 
 
-class _OverUnix(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=30)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-def _request(docker: Docker, method: str, path: str, body: object) -> Any:
-    connection = _OverUnix(docker.environment["DOCKER_HOST"].removeprefix("unix://"))
-    connection.request(method, path, json.dumps(body), {"content-type": "application/json"})
-    reply = connection.getresponse()
-    content = reply.read()
-    assert reply.status < 300, content
-    return json.loads(content) if content else None
+def _request(docker: Docker, method: str, path: str, body: object = None) -> Any:
+    return call(docker.environment["DOCKER_HOST"].removeprefix("unix://"), method, path, body)
 
 
 def _knows_cluster_volumes(docker: Docker) -> bool:
@@ -50,7 +32,7 @@ def drain_volume(docker: Docker, name: str) -> None:
     if _knows_cluster_volumes(docker):
         docker("volume", "update", "--availability", "drain", name)
         return
-    shown = _request(docker, "GET", f"/volumes/{name}", None)["ClusterVolume"]
+    shown = _request(docker, "GET", f"/volumes/{name}")["ClusterVolume"]
     spec = {**shown["Spec"], "Availability": "drain"}
     _request(docker, "PUT", f"/volumes/{shown['ID']}?version={shown['Version']['Index']}", {"Spec": spec})
 
@@ -58,5 +40,5 @@ def drain_volume(docker: Docker, name: str) -> None:
 def listed_volumes(docker: Docker) -> list[str]:
     """The lines of `docker volume ls --cluster`: name, group, driver, availability and status."""
     if not _knows_cluster_volumes(docker):
-        return [f"{volume['Name']} dir" for volume in _request(docker, "GET", "/volumes", None)["Volumes"]]
+        return [f"{volume['Name']} dir" for volume in _request(docker, "GET", "/volumes")["Volumes"]]
     return [" ".join(line.split()) for line in docker("volume", "ls", "--cluster").splitlines()[1:]]

@@ -41,7 +41,6 @@ def test_what_is_kept_stays_small() -> None:
     assert memory.faulty("web", 1, 1.0) == {"n1": FAILURES_KEPT}
     memory.note("db", 1, "n2", MONITOR_S + 1)
     assert list(memory._failures) == [("db", 1)]
-    memory.forget_node("n2")
     memory.note("db", 1, "n3", 3 * MONITOR_S)
     assert memory._failures[("db", 1)].keys() == {"n3"}
     assert FailureMemory().faulty("web", 1, 0.0) == {}

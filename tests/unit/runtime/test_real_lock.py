@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -70,17 +72,24 @@ LEAVE = HOLD.replace("    sys.stdin.read()", "    if os.fork():\n        os._exi
 )
 
 
+@contextmanager
+def held_by_one_that_ended(place: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The process that took a place and has ended; what is left of it goes when its standard input is closed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.wait()
+        yield holder
+
+
 @pytest.mark.parametrize("what", ["directory", "network"])
 def test_what_a_process_held_that_has_ended_is_waited_for(tmp_path: Path, what: str) -> None:
     """Its threads end one after the other, and a child of it may not have come to its exec yet."""
     place = str(tmp_path) if what == "directory" else f"trial-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", LEAVE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    with held_by_one_that_ended(place) as holder:
         assert holder.stdin is not None
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        holder.wait()
         let_go, sleep, looks = holder.stdin.close, time.sleep, []
 
         def look(seconds: float) -> None:
@@ -102,13 +111,8 @@ def test_what_nobody_gives_back_is_not_waited_for_long(
     """The one who held it is gone, and who has it now is not about to go."""
     monkeypatch.setattr("beeyard.runtime.real_lock.ENDING_S", 0.05)
     place = str(tmp_path) if what == "directory" else f"trial-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", LEAVE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    with held_by_one_that_ended(place) as holder:
         assert holder.stdin is not None
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        holder.wait()
         with (
             pytest.raises((DiskError, NetworkTaken), match=rf"pid {holder.pid}\)"),
             sole_use(place, "agent") if what == "directory" else sole_in_network(place),
