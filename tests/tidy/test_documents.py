@@ -11,7 +11,9 @@ def documents() -> list[Path]:
     return [*DOCUMENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-FILE_NAMED = re.compile(r"`((?:core|runtime|manager|agent|netdrivers|tests|benchmarks|deploy|docs)/[\w./-]+)`")
+FILE_NAMED = re.compile(
+    r"`((?:core|runtime|manager|agent|netdrivers|discovery|tests|benchmarks|deploy|docs)/[\w./-]+)`"
+)
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -1,0 +1,1 @@
+"""Who is there: gossip in the Serf protocol, ways to find first peers, and lists that managers publish."""
