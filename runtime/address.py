@@ -53,4 +53,19 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
     return TcpAddress(host.strip("[]"), number)
 
 
-__all__ = ["TcpAddress", "UnixAddress", "parse_address"]
+def parse_datagram_address(text: str) -> TcpAddress:
+    """Read "udp://HOST:PORT", an IPv6 host in brackets.
+
+    Raises:
+        InvalidSpec: it is not one; the sentence says what would be.
+    """
+    try:
+        found = parse_address("tcp://" + text.removeprefix("udp://"))
+    except InvalidSpec:
+        found = None
+    if not text.startswith("udp://") or not isinstance(found, TcpAddress):
+        raise InvalidSpec("address", f"{text!r}: it is written udp://HOST:PORT, an IPv6 host in brackets")
+    return found
+
+
+__all__ = ["TcpAddress", "UnixAddress", "parse_address", "parse_datagram_address"]

@@ -18,7 +18,7 @@ import trio
 
 from beeyard.core.states import Role
 from beeyard.runtime.host_kernel import Netlink
-from beeyard.runtime.host_ports import Firewall, Forward, Sockets
+from beeyard.runtime.host_ports import Datagrams, Firewall, Forward, Group, Multicast, Sockets
 from beeyard.runtime.host_tasks import (
     NO_ADDITIONS,
     Additions,
@@ -80,7 +80,7 @@ class Listener(Protocol):
 
 
 class Net(Protocol):
-    """Streams. Addresses: "tcp://HOST:PORT" (IPv6 in brackets) or "unix:///PATH"."""
+    """Streams and datagrams. Addresses: "tcp://HOST:PORT" (IPv6 in brackets), "unix:///PATH" or "udp://HOST:PORT"."""
 
     async def listen(
         self,
@@ -111,6 +111,31 @@ class Net(Protocol):
         Raises:
             PeerError: cannot connect, or the certificate is not acceptable; the sentence names the address.
             NoSuchSocket: the same of a unix socket that does not exist.
+        """
+
+    async def datagrams(
+        self, address: str, *, multicast: Multicast | None = None, receive_buffer_bytes: int = 0
+    ) -> Datagrams:
+        """Bind a datagram socket to "udp://HOST:PORT"; "[::]" hears IPv6 alone.
+
+        `receive_buffer_bytes` is asked of the kernel, and half of it and so on until it is granted; 0: the system's own.
+
+        Raises:
+            HostError: the address cannot be bound; names it and says why.
+        """
+
+    async def resolve(self, host: str) -> list[str]:
+        """The IPv4 and IPv6 addresses of a name, best first, each once; an address gives itself.
+
+        Raises:
+            PeerError: there is none; names the host and says why.
+        """
+
+    async def source_to(self, host: str) -> str:
+        """The address of this machine from which packets to another address leave, by its routes.
+
+        Raises:
+            PeerError: no route leads there.
         """
 
 
@@ -286,15 +311,18 @@ __all__ = [
     "Controller",
     "Credentials",
     "Database",
+    "Datagrams",
     "Executor",
     "ExitStatus",
     "Files",
     "Firewall",
     "Forward",
+    "Group",
     "HookAnswer",
     "Host",
     "Listener",
     "Mount",
+    "Multicast",
     "Net",
     "Netlink",
     "NodeHooks",

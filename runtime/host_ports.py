@@ -79,4 +79,63 @@ class Sockets(Protocol):
         """Who has a port of this host: "" when it is free, else words such as "nginx (pid 812)"."""
 
 
-__all__ = ["Firewall", "Forward", "Sockets"]
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A multicast group to hear, on one interface by its name; "": the one that the kernel picks."""
+
+    address: str
+    interface: str = ""
+
+
+class Multicast(msgspec.Struct, frozen=True, kw_only=True):
+    """What a datagram socket does with multicast.
+
+    `groups` are joined; whichever cannot be is left out and logged (an interface may have gone). What is sent to a group
+    leaves by `interface` ("": the kernel picks) with `hops` as its TTL; programs on this machine hear it too. `share`: others
+    on this machine may be bound to the same port, as several responders of mDNS are, and each hears what goes to a group.
+    """
+
+    groups: Sequence[Group] = ()
+    interface: str = ""
+    hops: int = 255  # Source: RFC 6762, 11: mDNS sends with an IP TTL of 255.
+    share: bool = True
+
+
+class Datagrams(Protocol):
+    """A bound datagram socket. Addresses are (host, port): IPv4, or IPv6 without brackets and, where link-local, with %ZONE.
+
+    Nothing that one peer does or lacks is felt with another: an ICMP error that comes back is dropped by both directions.
+    """
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it is bound, with the port that the kernel chose for port 0."""
+
+    def send_nowait(self, to: tuple[str, int], data: bytes) -> bool:
+        """Send one datagram, of which nobody promises that it arrives; no checkpoint.
+
+        Returns:
+            False when it was surely not sent: no route, too long, not permitted, or no room in the send buffer right now.
+        """
+
+    async def send(self, to: tuple[str, int], data: bytes) -> bool:
+        """As `send_nowait`, but waits for room in the send buffer."""
+
+    async def receive(self) -> tuple[bytes, tuple[str, int]]:
+        """The next datagram, whole, and who sent it. Cancellation: nothing is lost.
+
+        Raises:
+            trio.ClosedResourceError: it is or was closed, perhaps meanwhile.
+        """
+
+    def receive_nowait(self) -> tuple[bytes, tuple[str, int]]:
+        """As `receive`, for taking all that is there in one turn.
+
+        Raises:
+            trio.WouldBlock: there is none.
+        """
+
+    async def aclose(self) -> None:
+        """Idempotent: yes."""
+
+
+__all__ = ["Datagrams", "Firewall", "Forward", "Group", "Multicast", "Sockets"]

@@ -16,8 +16,9 @@ import structlog
 import trio
 
 from beeyard.core.errors import HostError, NoSuchSocket, PeerError, RemoteProtocolError
+from beeyard.runtime import real_datagrams
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
-from beeyard.runtime.host import Connection, Credentials
+from beeyard.runtime.host import Connection, Credentials, Multicast
 from beeyard.runtime.real_greeting import PatientStream, Strangers, Turns
 from beeyard.runtime.real_tls import (
     failure_reason,
@@ -83,6 +84,21 @@ class RealNet:
             raise PeerError(f"cannot connect to {address}: {failure_reason(error)}") from error
         except PeerError as error:
             raise PeerError(f"cannot connect to {address}: {error}") from error
+
+    async def datagrams(
+        self, address: str, *, multicast: Multicast | None = None, receive_buffer_bytes: int = 0
+    ) -> real_datagrams.RealDatagrams:
+        """See `Net.datagrams`."""
+        return await real_datagrams.bind_datagrams(address, multicast, receive_buffer_bytes)
+
+    async def resolve(self, host: str) -> list[str]:
+        """See `Net.resolve`."""
+        return await real_datagrams.resolve(host)
+
+    async def source_to(self, host: str) -> str:
+        """See `Net.source_to`."""
+        await trio.lowlevel.checkpoint()
+        return real_datagrams.source_to(host)
 
 
 class RealListener:

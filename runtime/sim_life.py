@@ -48,6 +48,11 @@ class Life:
         self._switch = switch
         self._at_end: list[Callable[[], None]] = []
 
+    @property
+    def paused(self) -> bool:
+        """Whether its machine's CPU stands."""
+        return self._switch.paused
+
     def at_end(self, action: Callable[[], None]) -> None:
         """Call `action` when this life ends."""
         self._at_end.append(action)

@@ -9,8 +9,9 @@ import structlog
 import trio
 
 from beeyard.core.errors import HostError, NoSuchSocket, PeerError
-from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
-from beeyard.runtime.host import Connection, Credentials
+from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address, parse_datagram_address
+from beeyard.runtime.host import Connection, Credentials, Multicast
+from beeyard.runtime.sim_datagrams import SimDatagrams, bind
 from beeyard.runtime.sim_life import Life
 from beeyard.runtime.sim_network import NetMachine, Network, Pair
 from beeyard.runtime.sim_stream import Endpoint
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 ANY_ADDRESS = ("0.0.0.0", "::")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 # Called with whoever's handler failed and how, so that a bug is not lost in a log.
 ErrorSink = Callable[[str, BaseException], None]
@@ -65,7 +67,7 @@ class SimNet:
             listener.forget = lambda: self._forget(self._machine.unix_listeners, where.path, listener)
             self._machine.unix_listeners[where.path] = listener
             return listener
-        if where.host not in (*ANY_ADDRESS, self._machine.ip, self._machine.name):
+        if not self._is_mine(where.host):
             raise HostError(f"cannot listen on {address}: cannot assign requested address")
         port = where.port or self._machine.free_port()
         if port in self._machine.tcp_listeners:
@@ -100,6 +102,36 @@ class SimNet:
             raise
         return connection
 
+    async def datagrams(
+        self, address: str, *, multicast: Multicast | None = None, receive_buffer_bytes: int = 0
+    ) -> SimDatagrams:
+        """See `Net.datagrams`. Interfaces are not modelled: a machine has one."""
+        assert self._life is not None
+        if not await self._life.gate():
+            raise HostError(f"cannot bind {address}: this machine has crashed")
+        where = parse_datagram_address(address)
+        if not self._is_mine(where.host):
+            raise HostError(f"cannot bind {address}: cannot assign requested address")
+        return bind(self._network, self._machine, self._life, (where.host, where.port), multicast, receive_buffer_bytes)
+
+    async def resolve(self, host: str) -> list[str]:
+        """See `Net.resolve`: machines know each other by name."""
+        await self._enter(host)
+        if host in LOOPBACK:
+            return ["127.0.0.1"]
+        found = self._network.find(host)
+        if found is None and not host.replace(".", "").isdigit():
+            raise PeerError(f"cannot find the address of {host!r}: name or service not known")
+        return [found.ip if found is not None else host]
+
+    async def source_to(self, host: str) -> str:
+        """See `Net.source_to`."""
+        await self._enter(host)
+        return "127.0.0.1" if host in LOOPBACK else self._machine.ip
+
+    def _is_mine(self, host: str) -> bool:
+        return host in (*ANY_ADDRESS, *LOOPBACK, self._machine.ip, self._machine.name)
+
     def _dial_unix(self, path: str, address: str) -> Connection:
         listener = self._machine.unix_listeners.get(path)
         if listener is None:
@@ -109,7 +141,7 @@ class SimNet:
         return Connection(stream=pair.client_end, remote=address)
 
     async def _dial_tcp(self, where: TcpAddress, credentials: Credentials | None) -> Connection:
-        target = self._network.find(where.host)
+        target = self._machine if where.host in LOOPBACK else self._network.find(where.host)
         if target is None:
             raise PeerError("name or service not known")
         await self._reach(target)

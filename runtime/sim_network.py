@@ -15,6 +15,7 @@ from beeyard.runtime.sim_stream import Endpoint, Pipe
 from beeyard.runtime.sim_trace import Trace
 
 if TYPE_CHECKING:
+    from beeyard.runtime.sim_datagrams import SimDatagrams
     from beeyard.runtime.sim_net import SimListener
 
 # A LAN with a switch or two.
@@ -35,6 +36,7 @@ class NetMachine:
         self.on = True
         self.tcp_listeners: dict[int, SimListener] = {}
         self.unix_listeners: dict[str, SimListener] = {}
+        self.datagrams: dict[int, list[SimDatagrams]] = {}  # by port
         self._last_port = 40_000
 
     def free_port(self) -> int:
@@ -84,12 +86,16 @@ class Network:
         self.trace = trace
         self.delay_s = DELAY_S
         self.loss = 0.0  # share of segments that are lost, each time they are sent
+        self.datagram_loss = 0.0  # share of datagrams that never arrive, beside those of `loss`
+        self.datagrams_twice = 0.0  # share of datagrams that arrive twice
+        self.multicast = True  # whether the switches pass on what is sent to groups
         self.extra_delay_s: dict[tuple[str, str], float] = {}
         self.machines: dict[str, NetMachine] = {}
         self._rng = rng
         self._blocked: dict[tuple[str, str], None] = {}
         self._pairs: dict[int, Pair] = {}
         self._n_pairs = 0
+        self._n_datagrams = 0
 
     # --- machines and ways
 
@@ -121,6 +127,26 @@ class Network:
             repeat_s *= 2
         return math.ceil((now + delay_s) / TICK_S) * TICK_S
 
+    def datagram_arrivals_s(self, source: NetMachine, target: NetMachine) -> list[float]:
+        """When a datagram that is sent now arrives: never, once, or twice. One may overtake another."""
+        if source is target:
+            return [trio.current_time() + LOOPBACK_S]
+        arrivals: list[float] = []
+        if self.is_free(source, target):
+            for share in (1.0, self.datagrams_twice):
+                if share and (share == 1.0 or self._rng.random() < share):
+                    lost = self.loss + self.datagram_loss
+                    if not lost or self._rng.random() >= lost:
+                        delay_s = self._rng.uniform(*self.delay_s)
+                        delay_s += self.extra_delay_s.get((source.name, target.name), 0.0)
+                        arrivals.append(math.ceil((trio.current_time() + delay_s) / TICK_S) * TICK_S)
+        return arrivals
+
+    def next_number(self) -> int:
+        """A number for the next datagram; they only rise."""
+        self._n_datagrams += 1
+        return self._n_datagrams
+
     def block(self, sources: Iterable[str], targets: Iterable[str]) -> None:
         """Nothing gets from these machines to those. A machine always reaches itself."""
         for source in sources:
@@ -148,6 +174,8 @@ class Network:
         machine.on = False
         machine.tcp_listeners.clear()
         machine.unix_listeners.clear()
+        for bound in [reader for readers in machine.datagrams.values() for reader in readers]:
+            bound.close()
         for pair in list(self._pairs.values()):
             for own, end in ((pair.client, pair.client_end), (pair.server, pair.server_end)):
                 if own is machine and not end.closed:
