@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
+import ipaddress
 import math
 
 import trio
@@ -154,8 +156,12 @@ def bind(
     return bound
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_address(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _is_group(host: str) -> bool:
