@@ -29,6 +29,7 @@
     │   ├── LocalProtocolError   we were about to break the protocol (our bug)
     │   ├── RemoteProtocolError  they broke it
     │   ├── NoSuchSocket         there is no such unix socket at all
+    │   ├── PortClosed           their host says that nothing listens there
     │   └── PeerRefused          they said no, with a reason
     └── NotLeader                .leader: ask there
 
@@ -376,6 +377,10 @@ class RemoteProtocolError(PeerError):
 
 class NoSuchSocket(PeerError):
     """There is no unix socket at the path: nothing that could be asked to come back."""
+
+
+class PortClosed(PeerError):
+    """The other host refused the connection: nothing listens there."""
 
 
 class PeerRefused(PeerError):

@@ -111,6 +111,7 @@ class Net(Protocol):
         Raises:
             PeerError: cannot connect, or the certificate is not acceptable; the sentence names the address.
             NoSuchSocket: the same of a unix socket that does not exist.
+            PortClosed: the same of a host that is there and says that nothing listens.
         """
 
     async def datagrams(

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from beeyard.core.errors import HostError, NoSuchSocket, PeerError, RemoteProtocolError
+from beeyard.core.errors import HostError, NoSuchSocket, PeerError, PortClosed, RemoteProtocolError
 from beeyard.runtime import real_datagrams
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.host import Connection, Credentials, Multicast
@@ -39,6 +39,9 @@ KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_
 # How long a finished connection is drained so that our last words are not lost to a reset, and how much of it.
 LINGER_S = 1.0
 LINGER_BYTES = 1 << 20
+
+
+_KINDS: dict[int, type[PeerError]] = {errno.ENOENT: NoSuchSocket, errno.ECONNREFUSED: PortClosed}
 
 
 class RealNet:
@@ -78,7 +81,8 @@ class RealNet:
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {address}: no answer within {timeout_s:g} s") from None
         except OSError as error:
-            kind = NoSuchSocket if isinstance(error, FileNotFoundError) else PeerError
+            cause = _cause(error)
+            kind = _KINDS.get(cause.errno or 0, PeerError)
             raise kind(f"cannot connect to {address}: {_words(error)}") from error
         except trio.BrokenResourceError as error:
             raise PeerError(f"cannot connect to {address}: {failure_reason(error)}") from error
@@ -290,15 +294,19 @@ def _remote_name(stream: trio.SocketStream) -> str:
     return str(TcpAddress(name[0], name[1])) if isinstance(name, tuple) else "unix:"
 
 
-def _words(error: OSError) -> str:
-    """The system's words without its numbers. trio gathers one error per address it tried below a plain OSError."""
-    if isinstance(error, ssl.SSLError):
-        return failure_reason(error)
+def _cause(error: OSError) -> OSError:
+    """What went wrong first: trio gathers one error per address it tried below a plain OSError."""
     cause = error.__cause__
     while isinstance(cause, BaseExceptionGroup) and cause.exceptions:
         cause = cause.exceptions[0]
-    if error.strerror is None and isinstance(cause, OSError):
-        error = cause
+    return cause if error.strerror is None and isinstance(cause, OSError) else error
+
+
+def _words(error: OSError) -> str:
+    """The system's words without its numbers."""
+    if isinstance(error, ssl.SSLError):
+        return failure_reason(error)
+    error = _cause(error)
     return (error.strerror or str(error)).lower()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from beeyard.core.errors import HostError, NoSuchSocket, PeerError
+from beeyard.core.errors import HostError, NoSuchSocket, PeerError, PortClosed
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address, parse_datagram_address
 from beeyard.runtime.host import Connection, Credentials, Multicast
 from beeyard.runtime.sim_datagrams import SimDatagrams, bind
@@ -93,7 +93,7 @@ class SimNet:
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {address}: no answer within {timeout_s:g} s") from None
         except (PeerError, trio.BrokenResourceError) as error:
-            kind = NoSuchSocket if isinstance(error, NoSuchSocket) else PeerError
+            kind = type(error) if isinstance(error, NoSuchSocket | PortClosed) else PeerError
             raise kind(f"cannot connect to {address}: {error}") from error
         try:
             await self._enter(address)
@@ -147,7 +147,7 @@ class SimNet:
         await self._reach(target)
         listener = target.tcp_listeners.get(where.port)
         if listener is None:
-            raise PeerError("connection refused")
+            raise PortClosed("connection refused")
         remote = str(TcpAddress(target.ip, where.port))
         ours = str(TcpAddress(self._machine.ip, self._machine.free_port()))
         pair = self._network.connect(self._machine, self._life, target, listener.life, (remote, ours))

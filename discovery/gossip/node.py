@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-The rules never wait and do nothing by themselves: they are given messages and the time, and leave commands behind. This
-driver reads datagrams, gives them to the rules, and carries out what they leave behind, at once and in the same turn: a
-ping is answered before anything else happens. Whatever takes time, a TCP exchange or a snapshot, is a task of its own.
+The rules never wait and do nothing by themselves: they are given messages and the time, and leave commands and events
+behind. `driver.Driver` reads datagrams, gives them to the rules, and carries out what they leave behind, at once and in the
+same turn: a ping is answered before anything else happens. Whatever takes time, an exchange over TCP or a file, is a task of
+its own (`exchange`, `memory`).
 
 * UDP and TCP have the same port. One TCP connection is one exchange, with a deadline; 128 are served at a time.
 * Nothing that a peer sends ends more than its packet or its connection. What it did wrong is logged, a few times a minute.
@@ -13,155 +14,287 @@ ping is answered before anything else happens. Whatever takes time, a TCP exchan
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import msgspec
+import structlog
 import trio
 
-from beeyard.discovery.gossip.message import Address, Coordinate, MemberRecord
+from beeyard.core.errors import NameConflict, PeerError
+from beeyard.discovery.gossip.config import STREAM_TIMEOUT_S, GossipConfig
+from beeyard.discovery.gossip.driver import Driver, bind
+from beeyard.discovery.gossip.exchange import Exchanges
+from beeyard.discovery.gossip.memory import Memory
+from beeyard.discovery.gossip.message import Address, Coordinate
+from beeyard.discovery.gossip.quiet_log import QuietLog
+from beeyard.discovery.gossip.serf.event import (
+    ConflictLost,
+    Event,
+    KeyringChanged,
+    KeysDone,
+    LeaveDone,
+    Member,
+    QueryAck,
+    QueryAnswer,
+    QueryDone,
+)
+from beeyard.discovery.gossip.serf.serf import Serf, Welcome
+from beeyard.discovery.gossip.subscription import Answers, Subscription
+from beeyard.discovery.gossip.swim.config import LAN, LOCAL, WAN
+from beeyard.discovery.gossip.wire.keyring import Keyring
+from beeyard.discovery.gossip.wire.packet import PacketCodec
+from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Host
 
+log = structlog.get_logger(__name__)
 
-class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a member takes part. Times follow `profile`, one of Serf's: lan, wan or local."""
-
-    name: str  # of the member; the only one of it in the cluster
-    bind: str = "0.0.0.0"  # or an IPv6 address; "::" hears IPv6 alone
-    port: int = 7946  # for UDP and TCP; 0: one that the kernel chooses
-    advertise: str = ""  # HOST or HOST:PORT to be reached at; "": `bind`, or the address that leads to the outside
-    tags: Mapping[str, str] = {}
-    profile: str = "lan"
-    # Keys of 16, 24 or 32 bytes, the first encrypts; none: nothing is encrypted. Those in `keyring_path` count instead once
-    # that file exists; it is written with each change.
-    keys: Sequence[bytes] = ()
-    keyring_path: str = ""
-    # Staged change to encryption: first keys everywhere with both off, then outgoing on everywhere, then incoming.
-    verify_incoming: bool = True  # drop what is not encrypted
-    verify_outgoing: bool = True  # encrypt
-    snapshot_path: str = ""  # remembers members and clocks as Serf's -snapshot; "": forgets
-    rejoin_after_leave: bool = False
-
-
-class MemberChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A member joined, left, failed, was changed or was forgotten; `kind`: "join", "leave", "failed", "update", "reap"."""
-
-    kind: str
-    member: MemberRecord
-
-
-class EventSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody sent a user event."""
-
-    name: str
-    payload: bytes
-    l_time: int
-    coalesce: bool = False
-
-
-class QuerySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody asks all members, this one too: answer with `GossipNode.answer(id, ...)` within `timeout_s`."""
-
-    name: str
-    payload: bytes
-    l_time: int
-    id: int
-    source_node: str
-    timeout_s: float
-
-
-class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A member's answer to a query of ours, or with `ack` its word that the query has come."""
-
-    from_node: str
-    payload: bytes = b""
-    ack: bool = False
-
-
-class KeyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How an operation on keys went: members asked, those that answered, those that failed with why, and keys in base64."""
-
-    n_members: int
-    n_answers: int
-    errors: Mapping[str, str]
-    keys: Mapping[str, int] = {}  # how many members have each
-    primary_keys: Mapping[str, int] = {}
-
-    @property
-    def ok(self) -> bool:
-        """Whether every member did it."""
-        return not self.errors and self.n_answers >= self.n_members
-
-
-NodeEvent = MemberChanged | EventSeen | QuerySeen
-
-
-class Subscription(AsyncIterator[NodeEvent]):
-    """What happens from the moment of subscribing on.
-
-    Changes of one member that nobody has read yet are told as the last of them: a slow reader misses steps, never the
-    state. Of events and queries the newest 1,024 are kept.
-    """
-
-    async def __anext__(self) -> NodeEvent:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """End it: the reader's loop ends. Idempotent: yes."""
+_SWIM = {"lan": LAN, "wan": WAN, "local": LOCAL}
+# A farewell takes two seconds, and twelve when nobody hears it. Source: BroadcastTimeout 5 s twice, LeavePropagateDelay 1 s.
+LEAVE_TIMEOUT_S = 12.0
+# Only asked which way the outside is, of no one. Source: RFC 5737 and RFC 3849, addresses for documents.
+_OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}
 
 
 class GossipNode:
-    """See the module.
+    """See the module. Usage: `me = await nursery.start(node.run)`, then anything else.
 
-    Usage: `me = await nursery.start(node.run)`, then anything else.
+    Args:
+        is_welcome: whom to take in, by name and tags; None: everyone.
     """
 
-    def __init__(self, host: Host, config: GossipConfig) -> None: ...
+    def __init__(self, host: Host, config: GossipConfig, *, is_welcome: Welcome | None = None) -> None:
+        self._host = host
+        self._config = config
+        self._is_welcome = is_welcome
+        self._quiet = QuietLog()
+        self._memory = Memory(host.files, config)
+        self._subscriptions: dict[Subscription, None] = {}
+        self._answers: dict[int, Answers] = {}
+        self._left = trio.Event()
+        self._conflict: ConflictLost | None = None
+        self._scope = trio.CancelScope()
+        # What there is only once `run` has started.
+        self._serf: Serf
+        self._keyring: Keyring
+        self._exchanges: Exchanges
+        self._driver: Driver
 
-    async def run(self, *, task_status: trio.TaskStatus[MemberRecord] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be a member until cancelled, until `leave` is done or until another member has this one's name; started with it.
+    # --- life
+
+    async def run(self, *, task_status: trio.TaskStatus[Member] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be a member until cancelled; started with it. Members of a snapshot are joined again by and by.
 
         Raises:
-            HostError: the port cannot be bound.
-            NameTaken: most others know another member by this name.
+            HostError: the port cannot be bound, or what is kept on disk cannot be read.
+            InvalidSpec: the tags are longer than 512 bytes, or a key is none; names the field.
+            NameConflict: most others know another member by this name.
         """
+        snapshot = await self._memory.read_snapshot()
+        keys = await self._memory.read_keys()
+        datagrams, listener = await bind(self._host, self._config.bind, self._config.port)
+        try:
+            address = await self._advertised(datagrams.address[1])
+            self._make(snapshot, keys, address)
+            self._driver = Driver(
+                self._host,
+                self._serf,
+                PacketCodec(
+                    self._keyring,
+                    verify_incoming=self._config.verify_incoming,
+                    verify_outgoing=self._config.verify_outgoing,
+                    compress=False,  # legal, and LZW in Python costs more than all the rest
+                ),
+                self._exchanges,
+                datagrams,
+                self._quiet,
+                self._happened,
+                self._memory.note_lines,
+            )
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                nursery.start_soon(listener.serve, self._exchanges.serve)
+                nursery.start_soon(self._driver.run)
+                nursery.start_soon(self._memory.keep, self._serf, self._keyring)
+                nursery.start_soon(self._return_to_the_others)
+                task_status.started(self._serf.me)
+        finally:
+            self._end()
+            with trio.CancelScope(shield=True):
+                await datagrams.aclose()
+                await listener.aclose()
+        if self._conflict is not None:
+            raise NameConflict("member", self._config.name)
+
+    def _make(self, snapshot: str, keys: Sequence[bytes], address: Address) -> None:
+        config = self._config
+        self._keyring = Keyring(keys, random_bytes=self._host.rng.randbytes)
+        self._serf = Serf(
+            trio.current_time(),
+            name=config.name,
+            address=address,
+            tags=config.tags,
+            rng=self._host.rng,
+            swim=_SWIM[config.profile],
+            keyring=self._keyring,
+            is_welcome=self._is_welcome,
+            snapshot=snapshot,
+            keeps_snapshot=self._memory.keeps_snapshot,
+        )
+        self._exchanges = Exchanges(
+            self._host.net,
+            self._serf,
+            self._keyring,
+            self._quiet,
+            self._act,
+            timeout_s=STREAM_TIMEOUT_S[config.profile],
+            verify_incoming=config.verify_incoming,
+            verify_outgoing=config.verify_outgoing,
+        )
+
+    async def _advertised(self, port: int) -> Address:
+        """Where others are told to reach this member."""
+        wanted, bound = self._config.advertise, self._config.bind
+        if wanted:
+            host, port = _split(wanted, port)
+            return Address((await self._host.net.resolve(host))[0], port)
+        if bound not in ("0.0.0.0", "::"):
+            return Address((await self._host.net.resolve(bound))[0], port)
+        try:
+            return Address(await self._host.net.source_to(_OUTSIDE[6 if ":" in bound else 4]), port)
+        except PeerError:
+            return Address("::1" if ":" in bound else "127.0.0.1", port)
+
+    async def _return_to_the_others(self) -> None:
+        """Join one of those who were alive when the snapshot ended."""
+        for address in self._serf.previous().values():
+            try:
+                if await self.join([address]):
+                    return
+            except PeerError as error:
+                log.info("a member of the last life cannot be joined", reason=str(error))
+
+    def _act(self) -> None:
+        self._driver.act()
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case QueryAck(query_id=query_id) | QueryAnswer(query_id=query_id):
+                if query_id in self._answers:
+                    self._answers[query_id].put_nowait(event)
+            case KeysDone(query_id=query_id) | QueryDone(query_id=query_id):
+                if (answers := self._answers.pop(query_id, None)) is not None:
+                    if isinstance(event, KeysDone):
+                        answers.put_nowait(event)
+                    answers.end()
+            case KeyringChanged():
+                self._memory.note_keyring()
+            case LeaveDone():
+                self._left.set()
+            case ConflictLost():
+                self._conflict = event
+                self._scope.cancel()
+            case _:
+                for subscription in list(self._subscriptions):
+                    subscription.put_nowait(event)
+
+    def _end(self) -> None:
+        for subscription in list(self._subscriptions):
+            subscription.close()
+        for answers in self._answers.values():
+            answers.end()
+        self._answers.clear()
+        self._left.set()
+
+    # --- what is known
 
     @property
-    def me(self) -> MemberRecord:
+    def me(self) -> Member:
         """This member, as it tells the others."""
-        raise NotImplementedError
+        return self._serf.me
 
-    def members(self) -> list[MemberRecord]:
-        """All members, this one too, by name. `status`: 1 alive, 2 leaving, 3 left, 4 failed."""
-        raise NotImplementedError
+    @property
+    def keyring(self) -> Keyring:
+        """The keys of this member."""
+        return self._keyring
 
-    def is_suspect(self, name: str) -> bool:
-        """Whether a member that counts as alive does not answer."""
-        raise NotImplementedError
+    def members(self) -> list[Member]:
+        """All members, this one too, by name, whatever their status."""
+        return self._serf.members()
+
+    def member(self, name: str) -> Member | None:
+        """One of them."""
+        return self._serf.member(name)
+
+    def coordinate(self, name: str = "") -> Coordinate | None:
+        """Where a member is in the space of round trips; "": this one; None: not known yet."""
+        return self._serf.coordinate(name or self._config.name)
+
+    def rtt_s(self, one: str, other: str = "") -> float | None:
+        """The round trip between two members as their coordinates estimate it; `other` "": this one; None: not known."""
+        return self._serf.rtt_s(one, other or self._config.name)
 
     def events(self) -> Subscription:
-        """What happens from now on. Close it when done."""
-        raise NotImplementedError
+        """What happens from now on: changes of members, user events, and questions to answer. Close it when done."""
+        subscription = Subscription(lambda gone: self._subscriptions.pop(gone, None) and None)
+        self._subscriptions[subscription] = None
+        return subscription
 
-    async def join(self, addresses: Sequence[Address], *, ignore_old_events: bool = True) -> int:
-        """Exchange all that is known with these peers; how many of them it was possible with. Their hosts may be names.
+    def figures(self) -> dict[str, float]:
+        """Counters and gauges by name, for metrics: those of the rules and those of packets and streams."""
+        return {**self._serf.figures(), **self._driver.figures()}
+
+    # --- what is to happen
+
+    async def join(self, addresses: Sequence[Address]) -> int:
+        """Exchange all that is known with these peers, at once; with how many it was possible. Their hosts may be names.
 
         Raises:
             PeerError: it was possible with none; says why, for each.
         """
-        raise NotImplementedError
+        joined: list[Address] = []
+        failures: list[str] = []
+
+        async def join(address: Address) -> None:
+            try:
+                hosts = await self._host.net.resolve(address.host)
+            except PeerError as error:
+                failures.append(str(error))
+                return
+            for host in hosts:
+                try:
+                    await self._exchanges.push_pull(Address(host, address.port), join=True)
+                except PeerError as error:
+                    failures.append(str(error))
+                else:
+                    joined.append(address)
+                    return
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(join, address)
+        if addresses and not joined:
+            raise PeerError(f"cannot join: {'; '.join(failures)}")
+        return len(joined)
 
     async def leave(self) -> None:
         """Tell the others that this member leaves on purpose, and wait until they can know it; seconds at most.
 
         `run` goes on answering probes until it is cancelled. Idempotent: yes.
         """
+        if self._serf.state == "alive":
+            self._serf.leave(trio.current_time())
+            self._act()
+        with trio.move_on_after(LEAVE_TIMEOUT_S):
+            await self._left.wait()
+        await self._memory.flush(self._serf, self._keyring)
 
-    async def force_leave(self, name: str, *, prune: bool = False) -> None:
+    def force_leave(self, name: str, *, prune: bool = False) -> None:
         """Have a failed member count as one that left; `prune`: and be forgotten.
 
         Raises:
             NotFound: there is no member of this name.
         """
+        self._serf.force_leave(trio.current_time(), name, prune=prune)
+        self._act()
 
     def send_event(self, name: str, payload: bytes = b"", *, coalesce: bool = True) -> None:
         """Send an event to all members.
@@ -169,34 +302,8 @@ class GossipNode:
         Raises:
             InvalidSpec: name and payload are longer than 512 bytes.
         """
-
-    def query(
-        self,
-        name: str,
-        payload: bytes = b"",
-        *,
-        nodes: Sequence[str] = (),
-        tags: Mapping[str, str] = {},
-        want_ack: bool = False,
-        relay_factor: int = 0,
-        timeout_s: float = 0.0,
-    ) -> AsyncIterator[QueryAnswer]:
-        """Ask all members, or those with one of these names and with tags that match these regular expressions.
-
-        The answers come as they arrive, until `timeout_s` is over; 0: as long as Serf waits in a cluster of this size.
-
-        Raises:
-            InvalidSpec: it is longer than 1,024 bytes.
-        """
-        raise NotImplementedError
-
-    def answer(self, query: QuerySeen, payload: bytes) -> bool:
-        """Answer a query; False when its time is over.
-
-        Raises:
-            InvalidSpec: the answer is longer than 1,024 bytes.
-        """
-        raise NotImplementedError
+        self._serf.send_event(trio.current_time(), name, payload, coalesce=coalesce)
+        self._act()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Have these tags and no others.
@@ -204,44 +311,95 @@ class GossipNode:
         Raises:
             InvalidSpec: encoded they are longer than 512 bytes.
         """
+        self._serf.set_tags(trio.current_time(), tags)
+        self._act()
 
-    def coordinate(self, name: str = "") -> Coordinate | None:
-        """Where a member is in the space of round trips; "": this one; None: not known yet."""
-        raise NotImplementedError
+    # --- questions
 
-    def rtt_s(self, one: str, other: str = "") -> float | None:
-        """The round trip between two members as their coordinates estimate it; `other` "": this one; None: not known."""
-        raise NotImplementedError
+    def query(
+        self,
+        name: str,
+        payload: bytes = b"",
+        *,
+        nodes: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
+        ack: bool = False,
+        relay_factor: int = 0,
+        timeout_s: float | None = None,
+    ) -> Answers:
+        """Ask members; see `Serf.query`. Gives `QueryAck` and `QueryAnswer` as they come, until the time is over.
 
-    async def install_key(self, key: bytes) -> KeyReport:
+        Raises:
+            InvalidSpec: it is longer than 1,024 bytes, or an expression of `tags` cannot be understood.
+        """
+        return self._asked(
+            self._serf.query(
+                trio.current_time(),
+                name,
+                payload,
+                nodes=nodes,
+                tags=tags,
+                ack=ack,
+                relay_factor=relay_factor,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def answer(self, query_id: int, payload: bytes) -> None:
+        """Answer a `QueryAsked`.
+
+        Raises:
+            NotFound: there is no such question, its time is up, or it has been answered.
+            InvalidSpec: the answer takes more than 1,024 bytes.
+        """
+        self._serf.answer(trio.current_time(), query_id, payload)
+        self._act()
+
+    async def install_key(self, key: bytes) -> KeysDone:
         """Have all members know a key."""
-        raise NotImplementedError
+        return await self._keys_done(self._serf.install_key(trio.current_time(), key))
 
-    async def use_key(self, key: bytes) -> KeyReport:
+    async def use_key(self, key: bytes) -> KeysDone:
         """Have all members encrypt with a key that they know."""
-        raise NotImplementedError
+        return await self._keys_done(self._serf.use_key(trio.current_time(), key))
 
-    async def remove_key(self, key: bytes) -> KeyReport:
+    async def remove_key(self, key: bytes) -> KeysDone:
         """Have all members forget a key that they do not encrypt with."""
-        raise NotImplementedError
+        return await self._keys_done(self._serf.remove_key(trio.current_time(), key))
 
-    async def list_keys(self) -> KeyReport:
+    async def list_keys(self) -> KeysDone:
         """Which keys the members know."""
-        raise NotImplementedError
+        return await self._keys_done(self._serf.list_keys(trio.current_time()))
 
-    def figures(self) -> dict[str, float]:
-        """Counters and gauges by name, for metrics: packets, bytes, probes, members by status, health, queues."""
-        raise NotImplementedError
+    def _asked(self, query_id: int) -> Answers:
+        answers = self._answers[query_id] = Answers(query_id, self._forget_answers)
+        self._act()
+        return answers
+
+    def _forget_answers(self, query_id: int) -> None:
+        if self._answers.pop(query_id, None) is not None:
+            self._serf.close_query(query_id)
+
+    async def _keys_done(self, query_id: int) -> KeysDone:
+        answers = self._asked(query_id)
+        try:
+            async for event in answers:
+                if isinstance(event, KeysDone):
+                    return event
+        finally:
+            answers.close()
+        raise PeerError("this member ended before the others had answered")
 
 
-__all__ = [
-    "EventSeen",
-    "GossipConfig",
-    "GossipNode",
-    "KeyReport",
-    "MemberChanged",
-    "NodeEvent",
-    "QueryAnswer",
-    "QuerySeen",
-    "Subscription",
-]
+def _split(text: str, port: int) -> tuple[str, int]:
+    """ "HOST" or "HOST:PORT" in parts."""
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, port
+    given = parse_address(
+        f"tcp://{text}" if text.rpartition(":")[2].isdigit() and ":" in text else f"tcp://{text}:{port}"
+    )
+    assert isinstance(given, TcpAddress)
+    return given.host, given.port
+
+
+__all__ = ["GossipNode"]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from beeyard.core.errors import DiskError, HostError, PeerError, RemoteProtocolError
+from beeyard.core.errors import DiskError, HostError, PeerError, PortClosed, RemoteProtocolError
 from beeyard.core.states import Role
 from beeyard.runtime.host import Compacted, Connection, Credentials, Database, Files, Net, Pki, Record
 
@@ -237,7 +237,7 @@ async def _check_plain(server: Net, client: Net, address: str) -> None:
         await connection.stream.aclose()
         with pytest.raises(HostError, match="cannot listen on tcp://"):
             await server.listen(bound)
-    with pytest.raises(PeerError, match="cannot connect to tcp://"):
+    with pytest.raises(PortClosed, match="cannot connect to tcp://"):
         await client.dial(bound)
     async with serving(server, bound, fail) as again:
         assert again == bound

@@ -70,6 +70,14 @@ class Serf:
         """The answer to a `PingByStream` came in time."""
         raise NotImplementedError
 
+    def stream_refused(self, now_s: float, seq_no: int) -> None:
+        """The host of a `PingByStream` refused the connection, see `Memberlist.stream_refused`."""
+        raise NotImplementedError
+
+    def joined(self, now_s: float) -> None:
+        """An exchange that this member asked for with join=True has been merged: it tells all that it joins (its intent)."""
+        raise NotImplementedError
+
     def push_pull(self, now_s: float, *, join: bool) -> PushPull:
         """What to send on a stream, as the one who asks or answers."""
         raise NotImplementedError

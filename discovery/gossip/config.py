@@ -1,0 +1,39 @@
+"""How a member takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+Profile = Literal["lan", "wan", "local"]
+
+# How long one exchange over TCP may take, connecting included. Source: TCPTimeout in memberlist 0.2.2 config.go.
+STREAM_TIMEOUT_S: dict[Profile, float] = {"lan": 10.0, "wan": 30.0, "local": 1.0}
+
+
+class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Times follow `profile`, which is one of Serf's."""
+
+    name: str  # of the member; the only one of it in the cluster
+    bind: str = "0.0.0.0"  # or an IPv6 address; "::" hears IPv6 alone
+    port: int = 7946  # for UDP and TCP; 0: one that the kernel chooses
+    advertise: str = ""  # HOST or HOST:PORT to be reached at; "": `bind`, or the address that leads to the outside
+    tags: Mapping[str, str] = {}
+    profile: Profile = "lan"
+
+    # Keys of 16, 24 or 32 bytes, the first encrypts; none: nothing is encrypted. Those in `keyring_path` count instead once
+    # that file exists; it is written with each change.
+    keys: Sequence[bytes] = ()
+    keyring_path: str = ""
+
+    # Staged change to encryption: first keys everywhere with both off, then outgoing on everywhere, then incoming.
+    verify_incoming: bool = True  # drop what is not encrypted
+    verify_outgoing: bool = True  # encrypt
+
+    snapshot_path: str = ""  # remembers members and clocks as Serf's -snapshot; "": forgets
+    rejoin_after_leave: bool = False  # go back to the members of the snapshot although this one had left
+
+
+__all__ = ["STREAM_TIMEOUT_S", "GossipConfig", "Profile"]
