@@ -6,7 +6,9 @@ address or a network. A key that is not known parses and matches no node, as in 
 
 Beyond SwarmKit, each with an operator of its own, so that nothing written for it changes its meaning:
 `node.labels.rack in (r1, r2)` and `not in` compare with several values, `node.labels.rack =~ r[0-9]+` and `!~` with a form
-(see `core.pattern`). A property that a node does not have is of no form.
+(see `core.pattern`). A property that a node does not have is of no form. `node.tags.KEY` is a tag of the node's member in
+the gossip cluster. `node.rtt.db1<=5ms` and `>=` compare the estimated round-trip time to node db1; neither holds where
+that is not known.
 
 Source: SwarmKit `manager/constraint/constraint.go`.
 """
@@ -15,11 +17,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.core.membership import Coordinate, rtt_s
 from beeyard.core.model import Node
 from beeyard.core.pattern import compile_pattern
 
@@ -29,8 +32,13 @@ _ITEM = re.compile(r"[a-z0-9:\-_\s.*?+\[\]\\^$|/]+", re.IGNORECASE | re.ASCII)  
 # In a label, where commas separate constraints: those inside of a list do not.
 _LISTED = re.compile(r"\s*[a-z_][a-z0-9\-_.]+\s+(not\s+)?in\s*\([^()]*\)\s*(,|$)", re.IGNORECASE | re.ASCII)
 _OPERATORS = "==, !=, in (…), not in (…), =~, !~"
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(us|ms|s)", re.IGNORECASE | re.ASCII)
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NODE_LABEL = "node.labels."
 _ENGINE_LABEL = "engine.labels."
+_TAG = "node.tags."
+_RTT = "node.rtt."
+_NAMED = (_NODE_LABEL, _ENGINE_LABEL, _TAG)
 
 _PROPERTIES: dict[str, Callable[[Node], str]] = {
     "node.id": lambda node: node.id,
@@ -49,8 +57,12 @@ class Constraint(msgspec.Struct, frozen=True):
     equal: bool  # False: a node matches that does not compare so
     values: tuple[str, ...]  # it is enough to be equal to one
     is_pattern: bool = False  # the only value is a form: see `core.pattern`
+    # Of node.rtt.NAME: what the round-trip time is at most, or at least if not `equal`; the only value says it as written.
+    rtt_limit_s: float | None = None
 
     def __str__(self) -> str:
+        if self.rtt_limit_s is not None:
+            return f"{self.key}{'<=' if self.equal else '>='}{self.values[0]}"
         if self.is_pattern:
             return f"{self.key}{'=~' if self.equal else '!~'}{self.values[0]}"
         if len(self.values) == 1:
@@ -60,11 +72,16 @@ class Constraint(msgspec.Struct, frozen=True):
     @property
     def is_known(self) -> bool:
         """Whether any node can match: the key is one of the language."""
-        return self.key in _PROPERTIES or self.key.startswith((_NODE_LABEL, _ENGINE_LABEL))
+        return self.key in _PROPERTIES or self.key.startswith((*_NAMED, _RTT))
+
+    @property
+    def rtt_target(self) -> str:
+        """Name or id of the node to which the round-trip time counts."""
+        return self.key.removeprefix(_RTT)
 
     def accepts(self, actual: str) -> bool:
-        """Whether a node whose property (`node_property`) is `actual` matches."""
-        if not self.is_known:
+        """Whether a node whose property (`node_property`) is `actual` matches; never for a round-trip time."""
+        if not self.is_known or self.rtt_limit_s is not None:
             return False
         if self.is_pattern:
             text = str(_host_address(actual) or "") if self.key == "node.ip" else actual
@@ -88,14 +105,29 @@ def parse(expression: str) -> Constraint:
             is_pattern = operator.endswith("~")
             if is_pattern:
                 _check_pattern(expression, checked)
-            return Constraint(_checked_key(expression, key), operator.startswith("="), (checked,), is_pattern)
+            return Constraint(_text_key(expression, key), operator.startswith("="), (checked,), is_pattern)
+    for operator in ("<=", ">="):
+        key, found, value = expression.partition(operator)
+        if found:
+            return _parse_rtt(expression, _checked_key(expression, key), operator, value.strip())
     head, parenthesis, tail = expression.rstrip().partition("(")
     words = head.split()
     if parenthesis and tail.endswith(")") and words and words[-1].lower() == "in":
         is_negated = len(words) > 1 and words[-2].lower() == "not"
         values = tuple(_checked_value(expression, item, _ITEM) for item in tail[:-1].split(","))
-        return Constraint(_checked_key(expression, " ".join(words[: -1 - is_negated])), not is_negated, values)
+        return Constraint(_text_key(expression, " ".join(words[: -1 - is_negated])), not is_negated, values)
     raise InvalidSpec("constraint", f"{expression!r}: expected one operator from {_OPERATORS}")
+
+
+def _parse_rtt(expression: str, key: str, operator: str, value: str) -> Constraint:
+    if not key.startswith(_RTT):
+        reason = f"{operator} compares round-trip times, such as node.rtt.NODE{operator}5ms"
+        raise InvalidSpec("constraint", f"{expression!r}: {reason}; {key} takes one operator from {_OPERATORS}")
+    found = _DURATION.fullmatch(value)
+    if not found:
+        raise InvalidSpec("constraint", f"{expression!r}: {value!r} is no duration such as 5ms, 300us or 0.2s")
+    limit_s = float(found[1]) * _UNITS_S[found[2].lower()]
+    return Constraint(key, operator == "<=", (value,), rtt_limit_s=limit_s)
 
 
 def _checked_key(expression: str, key: str) -> str:
@@ -103,6 +135,14 @@ def _checked_key(expression: str, key: str) -> str:
     if not _KEY.fullmatch(key):
         raise InvalidSpec("constraint", f"{expression!r}: key {key!r} is not like node.labels.NAME or node.hostname")
     return _canonical(key)
+
+
+def _text_key(expression: str, key: str) -> str:
+    """The key of a property that is text."""
+    checked = _checked_key(expression, key)
+    if checked.startswith(_RTT):
+        raise InvalidSpec("constraint", f"{expression!r}: a round-trip time is compared so: {checked}<=5ms, or >=")
+    return checked
 
 
 def _checked_value(expression: str, value: str, allowed: re.Pattern[str]) -> str:
@@ -143,21 +183,58 @@ def node_property(key: str, node: Node) -> str:
         return node.spec.labels.get(key[len(_NODE_LABEL) :], "")
     if key.startswith(_ENGINE_LABEL):
         return node.description.engine_labels.get(key[len(_ENGINE_LABEL) :], "")
+    if key.startswith(_TAG) and (membership := node.description.membership) is not None:
+        return membership.tags.get(key[len(_TAG) :], "")
     return ""
 
 
-def matches(constraints: Sequence[Constraint], node: Node) -> bool:
-    """Whether a node satisfies all of them."""
-    return all(constraint.accepts(node_property(constraint.key, node)) for constraint in constraints)
+def matches(constraints: Sequence[Constraint], node: Node, nodes: Collection[Node] = ()) -> bool:
+    """Whether a node satisfies all of them; `nodes` as for `matcher`."""
+    return matcher(constraints, nodes)(node)
+
+
+def matcher(constraints: Sequence[Constraint], nodes: Collection[Node]) -> Callable[[Node], bool]:
+    """Tells of a node whether it satisfies all of them. `nodes`: those to which round-trip times may be compared."""
+    near = [constraint for constraint in constraints if constraint.rtt_limit_s is not None]
+    plain = [constraint for constraint in constraints if constraint.rtt_limit_s is None]
+    targets = [(constraint, _target(constraint.rtt_target, nodes)) for constraint in near]
+
+    def satisfies(node: Node) -> bool:
+        return all(c.accepts(node_property(c.key, node)) for c in plain) and all(
+            _is_near(c, node, target) for c, target in targets
+        )
+
+    return satisfies
+
+
+def _target(name: str, nodes: Collection[Node]) -> Node | None:
+    """The only node that is called so."""
+    folded = name.casefold()
+    found = [n for n in nodes if folded in (n.id.casefold(), n.description.hostname.casefold())]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_near(constraint: Constraint, node: Node, target: Node | None) -> bool:
+    here, there = coordinate_of(node), coordinate_of(target)
+    if here is None or there is None or target is None or constraint.rtt_limit_s is None:
+        return False
+    found_s = 0.0 if node.id == target.id else rtt_s(here, there)
+    return found_s <= constraint.rtt_limit_s if constraint.equal else found_s >= constraint.rtt_limit_s
+
+
+def coordinate_of(node: Node | None) -> Coordinate | None:
+    """Where a node is in the network, as far as its agent says."""
+    membership = None if node is None else node.description.membership
+    return None if membership is None else membership.coordinate
 
 
 def _canonical(key: str) -> str:
     lower = key.lower()
-    for prefix in (_NODE_LABEL, _ENGINE_LABEL):
+    for prefix in (*_NAMED, _RTT):
         if lower.startswith(prefix) and len(key) > len(prefix):
             return prefix + key[len(prefix) :]
     # "node.labels." without a name is no label at all, and like every unknown key matches nothing.
-    return "?" + lower if lower in (_NODE_LABEL, _ENGINE_LABEL) else lower
+    return "?" + lower if lower in (*_NAMED, _RTT) else lower
 
 
 def _ip_accepts(wanted: Sequence[str], actual: str, equal: bool) -> bool:
@@ -182,4 +259,4 @@ def _host_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
         return None
 
 
-__all__ = ["Constraint", "matches", "node_property", "parse", "parse_all", "split"]
+__all__ = ["Constraint", "coordinate_of", "matcher", "matches", "node_property", "parse", "parse_all", "split"]

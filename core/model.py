@@ -17,6 +17,8 @@ import msgspec
 
 from beeyard.core.grant import AnyGrant, ResourceGrant, VolumeGrant
 from beeyard.core.ipam import AddressLease, PoolLease
+from beeyard.core.link import Link as Link
+from beeyard.core.membership import Membership
 from beeyard.core.mounts import LOCAL_DRIVER, LogDriver, Mount, VolumeMount
 from beeyard.core.preference import Preference
 from beeyard.core.resources import GenericResource
@@ -258,19 +260,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="task"):
         return self.node_id != "" and not self.status.state.is_terminal
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A network interface of a host as its agent reports it."""
-
-    name: str
-    mac: str = ""
-    mtu: int = 0
-    up: bool = False
-    addresses: tuple[str, ...] = ()  # with prefix length
-    # What receives its packets, so that no other kind can: "macvlan" or "ipvlan" when links of that kind sit on it, "bridge",
-    # "bond", … when it is a port of one.
-    child_kind: str = ""
-
-
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an agent says about its host."""
 
@@ -292,6 +281,7 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forwards_ports: bool = False
     # Its agent is about to stop and wants its tasks to run elsewhere; its next life does not say so any more.
     stopping: bool = False
+    membership: Membership | None = None  # in the gossip cluster; None: its agent does not gossip
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):

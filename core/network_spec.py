@@ -204,8 +204,11 @@ def _check_labels(network: Network) -> None:
                 raise InvalidSpec(
                     f"label {LABEL_NODES}",
                     f"{expression!r} matches no node: known are node.id, node.hostname, node.ip, node.role, "
-                    "node.platform.os, node.platform.arch, node.labels.NAME and engine.labels.NAME",
+                    "node.platform.os, node.platform.arch, node.labels.NAME, engine.labels.NAME and node.tags.KEY",
                 )
+            if parsed.rtt_limit_s is not None:
+                reason = f"{expression!r}: which nodes a pool serves cannot depend on times, which change; name a label"
+                raise InvalidSpec(f"label {LABEL_NODES}", reason)
     if not network.labels.get(LABEL_SEGMENT, DEFAULT_SEGMENT).strip():
         raise InvalidSpec(f"label {LABEL_SEGMENT}", "it is empty: give the segment a name or leave it out")
 

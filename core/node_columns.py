@@ -25,6 +25,7 @@ from beeyard.core.mounts import NO_LOG
 from beeyard.core.network_options import KIND_ALONE, vlan_of
 from beeyard.core.parent_links import LinkUse, ParentLinks
 from beeyard.core.reasons import Reason
+from beeyard.core.rtt_rows import RttRows
 
 # 190: what is left of a byte above the kernel's own verdicts (filters.pxd).
 CODES_MAX = 190
@@ -95,6 +96,7 @@ class NodeColumns:
         self.nodes: list[Node | None] = []
         self.ids: list[str] = []  # of the nodes; "" where none is
         self._columns: dict[str, Column] = {}
+        self._rtt = RttRows()
         self._fits: dict[Hashable, Fit] = {}
 
     def copy(self, links: ParentLinks) -> NodeColumns:
@@ -102,7 +104,7 @@ class NodeColumns:
         twin = NodeColumns(links)
         twin.epoch, twin.nodes, twin.ids = self.epoch, list(self.nodes), list(self.ids)
         twin._columns = {name: column.copy() for name, column in self._columns.items()}
-        twin._fits = dict(self._fits)
+        twin._rtt, twin._fits = self._rtt.copy(), dict(self._fits)
         return twin
 
     def set(self, row: int, node: Node) -> None:
@@ -114,11 +116,12 @@ class NodeColumns:
         self.nodes[row], self.ids[row] = node, node.id
         # Every column must take the node, so this is no any() over a generator, which would stop at the first change.
         changed = [column.set(row, node) for column in self._columns.values()]
-        self.epoch += any(changed)
+        self.epoch += self._rtt.set(row, node) or any(changed)
 
     def remove(self, row: int) -> None:
         """Forget the row's node; its codes do not matter until the row is used again."""
         self.nodes[row], self.ids[row] = None, ""
+        self.epoch += self._rtt.set(row, None)  # others may have to be near this one
 
     def touch(self) -> None:
         """A network changed: derive everything anew."""
@@ -247,7 +250,10 @@ class NodeColumns:
                 parsed = constraint.parse(expression)
             except InvalidSpec:
                 return np.zeros(len(self.nodes), dtype=bool)
-            matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
+            if parsed.rtt_limit_s is not None:
+                matching &= self._rtt.compare(self.nodes, parsed.rtt_target, parsed.rtt_limit_s, near=parsed.equal)
+            else:
+                matching &= self._ask(parsed.key, ("constraint", parsed), parsed.accepts) != 0
         return matching
 
     def values(self, name: str) -> tuple[NDArray[np.int32], list[Any]]:

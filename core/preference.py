@@ -17,7 +17,7 @@ WEIGHT_MAX = 1000
 # More levels than that say nothing: each divides a branch of the one before.
 LEVELS_MAX = 8
 
-_DESCRIPTOR = re.compile(r"(node|engine)\.labels\.([a-z0-9\-_.]+)", re.IGNORECASE | re.ASCII)
+_DESCRIPTOR = re.compile(r"(node\.labels|engine\.labels|node\.tags)\.([a-z0-9\-_.]+)", re.IGNORECASE | re.ASCII)
 _UNLABELLED_LAST = "unlabelled=last"
 
 
@@ -27,7 +27,7 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     A branch gets tasks in proportion to its weight. Nodes without the label are one branch too, named "".
     """
 
-    descriptor: str  # "node.labels.NAME" or "engine.labels.NAME"
+    descriptor: str  # "node.labels.NAME", "engine.labels.NAME" or "node.tags.KEY"
     weights: tuple[tuple[str, int], ...] = ()  # by value of the label; 1 for a value that is not named
     unlabelled_last: bool = False  # the branch "" takes only what finds no room in the others
 
@@ -47,7 +47,7 @@ def parse_preference(text: str) -> Preference:
     label, colon, more = text.strip().partition(":")
     found = _DESCRIPTOR.fullmatch(label.strip())
     if not found:
-        reason = f"{text!r:.200}: tasks are spread over node.labels.NAME or engine.labels.NAME"
+        reason = f"{text!r:.200}: tasks are spread over node.labels.NAME, engine.labels.NAME or node.tags.KEY"
         raise InvalidSpec("placement preference", reason)
     weights: dict[str, int] = {}
     unlabelled_last = False
@@ -62,7 +62,7 @@ def parse_preference(text: str) -> Preference:
         if value in weights:
             raise InvalidSpec("placement preference", f"{text!r:.200} gives {value!r:.80} two weights")
         weights[value] = int(weight)
-    descriptor = f"{found[1].lower()}.labels.{found[2]}"
+    descriptor = f"{found[1].lower()}.{found[2]}"
     return Preference(descriptor=descriptor, weights=tuple(weights.items()), unlabelled_last=unlabelled_last)
 
 

@@ -92,7 +92,7 @@ def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     if own != wanted or not _differ_in_placement_only(task.spec, new):
         return True
     node = nodes.get(task.node_id)
-    return node is None or not constraint.matches(constraint.parse_all(new.constraints), node)
+    return node is None or not constraint.matches(constraint.parse_all(new.constraints), node, nodes.values())
 
 
 def _differ_in_placement_only(old: TaskSpec, new: TaskSpec) -> bool:

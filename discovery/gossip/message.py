@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from beeyard.core.membership import Coordinate as Coordinate
+
 
 class Address(NamedTuple):
     """Where a member is reached: an IPv4 or IPv6 address as text without brackets, and one port for UDP and TCP."""
@@ -240,12 +242,3 @@ class KeyResponse(Message, frozen=True, kw_only=True):
     message: str = ""
     keys: tuple[str, ...] = ()
     primary_key: str = ""
-
-
-class Coordinate(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in Vivaldi's space, in seconds."""
-
-    vec: tuple[float, ...] = (0.0,) * 8
-    error: float = 1.5
-    adjustment: float = 0.0
-    height: float = 1e-5

@@ -117,8 +117,9 @@ def _nodes(context: Context, fields: Fields) -> list[str]:
         raise InvalidSpec(name, "give either a node or, as Constraint, an expression such as node.labels.rack==r1")
     if wanted:
         return [find_node(context.store, wanted).id]
-    parsed = constraint.parse_all(constraint.split(expression))
-    return [node.id for node in context.store.nodes.values() if constraint.matches(parsed, node)]
+    nodes = context.store.nodes.values()
+    satisfies = constraint.matcher(constraint.parse_all(constraint.split(expression)), nodes)
+    return [node.id for node in nodes if satisfies(node)]
 
 
 def _pools_of(task: Task | None) -> list[str]:

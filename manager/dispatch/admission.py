@@ -10,6 +10,7 @@ import ipaddress
 
 import msgspec
 
+from beeyard.core.membership import coordinate_fault
 from beeyard.core.model import Node, NodeDescription, NodeStatus
 from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.resources import AMOUNT_MAX, generic_fault
@@ -104,6 +105,13 @@ def description_fault(description: NodeDescription) -> str:
         return f"the host's name has {len(description.hostname)} characters, more than {HOSTNAME_CHARACTERS_MAX}"
     if description.hostname and not is_name(description.hostname):
         return f"this node cannot be called {description.hostname!r:.80}: {NAME_RULE}"
+    membership = description.membership
+    if (
+        membership is not None
+        and membership.coordinate is not None
+        and (fault := coordinate_fault(membership.coordinate))
+    ):
+        return f"the host describes itself wrongly: {fault}"
     n_bytes = len(msgspec.msgpack.encode(description))
     if n_bytes > DESCRIPTION_BYTES_MAX:
         return f"the host describes itself with {n_bytes} bytes, more than {DESCRIPTION_BYTES_MAX}"

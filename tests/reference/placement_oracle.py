@@ -162,7 +162,8 @@ class PlacementOracle:
             refusal = self.cannot_attach(network_id, node, demand.pins)
             if refusal is not None:
                 return refusal
-        if not all(constraint.matches([constraint.parse(text)], node) for text in demand.constraints):
+        nodes = self.nodes.values()
+        if not all(constraint.matches([constraint.parse(text)], node, nodes) for text in demand.constraints):
             return "constraint", ""
         if demand.platforms and not any(self.runs_on(node, p.architecture, p.os) for p in demand.platforms):
             return "platform", ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from beeyard.core.membership import Coordinate, Membership
 from beeyard.core.model import (
     HostPort,
     IPAMConfig,
@@ -39,6 +40,12 @@ def a_link(name: str = "eth0", *addresses: str, child_kind: str = "") -> Link:
     return Link(name=name, mac="02:00:00:00:00:01", mtu=1500, up=True, addresses=addresses, child_kind=child_kind)
 
 
+def a_membership(name: str = "n1", at_ms: float | None = None, **tags: str) -> Membership:
+    """A member whose round-trip time to another one is the difference of their places, if it has one."""
+    coordinate = None if at_ms is None else Coordinate(vec=(at_ms / 1e3, *(0.0,) * 7), error=0.2, height=0.0)
+    return Membership(name=name, tags=tags, coordinate=coordinate)
+
+
 def a_node(
     node_id: str = "n1",
     *,
@@ -62,6 +69,7 @@ def a_node(
     reserved: Resources | None = None,
     log_drivers: Sequence[str] = (),
     volume_drivers: Sequence[str] = (),
+    membership: Membership | None = None,
 ) -> Node:
     """A READY node with 4 cores, 8 GiB, macvlan and the interface eth0."""
     return Node(
@@ -80,6 +88,7 @@ def a_node(
             forwards_ports=forwards_ports,
             log_drivers=tuple(log_drivers),
             volume_drivers=tuple(volume_drivers),
+            membership=membership,
         ),
         status=NodeStatus(state=state, address=address),
     )

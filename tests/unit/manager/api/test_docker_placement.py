@@ -50,7 +50,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         spread("node.hostname"),
         rf"{P}\[0\]\.Spread\.SpreadDescriptor \(--placement-pref\): 'node.hostname': tasks are spread",
     ),
-    (spread("node.labels."), "tasks are spread over node.labels.NAME or engine.labels.NAME"),
+    (spread("node.labels."), "tasks are spread over node.labels.NAME, engine.labels.NAME or node.tags.KEY"),
     (spread(""), "tasks are spread over node.labels.NAME"),
     (spread("node.labels.zone:"), "'' is neither VALUE=WEIGHT, 1 to 1000, nor unlabelled=last"),
     (spread("node.labels.zone:a"), "'a' is neither VALUE=WEIGHT"),
