@@ -1,29 +1,59 @@
 """SWIM with Lifeguard as rules: messages and the time in, commands out.
 
+Theory of operation
+-------------------
 A driver calls `handle` for each message of a datagram and `advance` when `next_at` has come, and then acts on what it
-finds in `out` (taking it with `drain`). After any call `next_at` may be sooner than before. Times are seconds of one
-monotonic clock. No method raises for what a peer did, but `merge` for a whole exchange that cannot be used.
+finds in `out` (`drain` takes it). After any call `next_at` may be sooner than before. Times are seconds of one monotonic
+clock. No method raises for what a peer did, but `merge` for a whole exchange that cannot be used.
+
+This process may be stopped, or get no CPU, while answers wait in its socket. A deadline that is noticed much too late says
+nothing about others, so all deadlines are moved by as much as this member was not there, what it was asking is not judged,
+and its health gets worse.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
 from beeyard.discovery.gossip.command import Command
 from beeyard.discovery.gossip.delegate import Delegate
-from beeyard.discovery.gossip.message import Ack, Address, Message, NodeRecord, Ping, PushPull
+from beeyard.discovery.gossip.message import (
+    Ack,
+    Address,
+    Alive,
+    Dead,
+    IndirectPing,
+    Message,
+    Nack,
+    NodeRecord,
+    Ping,
+    PushPull,
+    Suspect,
+    User,
+)
+from beeyard.discovery.gossip.swim.beliefs import Beliefs
 from beeyard.discovery.gossip.swim.config import LAN, Config
+from beeyard.discovery.gossip.swim.context import Context, Counts
+from beeyard.discovery.gossip.swim.exchange import Exchanges
+from beeyard.discovery.gossip.swim.mail import Mail
+from beeyard.discovery.gossip.swim.prober import Prober
+from beeyard.discovery.gossip.swim.roster import ALIVE, Member
 from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue
 
 # Protocol min, max, current; delegate (Serf) min, max, current. Source: what serf 0.9.4 sends.
 VSN = bytes((1, 5, 2, 2, 5, 5))
 
+# A deadline noticed later than this part of the probe's timeout is a stall. A busy machine is late by less; with more,
+# answers that came in time would be found after the timeout.
+STALL_PART = 0.5
+# After a stall, so much of the probe interval is left to read what has arrived before anything is due.
+GRACE_PART = 0.1
+
 
 class Memberlist:
     """One member's view of the others, and its duties towards them."""
-
-    out: list[Command]
 
     def __init__(
         self,
@@ -41,95 +71,212 @@ class Memberlist:
         Args:
             name: unique in the cluster.
             address: where others reach it, UDP and TCP.
-            delegate: told of members and messages; it may be handed over later by assigning `delegate` before `start`.
+            delegate: told of members and messages.
             rng: all its randomness.
-            packet_overhead_bytes: what encryption adds to a datagram (29), see `packet_overhead_bytes`.
+            packet_overhead_bytes: what encryption adds to a datagram, see the property.
         """
+        me = Member(name, address, b"", vsn, 0.0)
+        self._context = Context(me, delegate, rng, config, packet_overhead_bytes)
+        self.out: list[Command] = self._context.out
+        self._mail = Mail(self._context)
+        self._beliefs = Beliefs(self._context, self._mail)
+        self._prober = Prober(self._context, self._mail, self._beliefs)
+        self._exchanges = Exchanges(self._context, self._beliefs)
+        self._stall_s = STALL_PART * config.probe_timeout_s
 
     # --- life ---
 
     def start(self, now_s: float) -> None:
         """Become alive (the delegate hears of itself joining) and begin to probe, gossip and exchange."""
+        context, me = self._context, self._context.me
+        me.meta = context.delegate.meta()
+        context.roster.add(me)
+        context.roster.set_state(me, ALIVE, now_s)
+        self._beliefs.tell_me(1)
+        context.delegate.notify_join(me.record())
+        self._prober.start(now_s)
+        self._exchanges.start(now_s)
 
     def leave(self, now_s: float) -> None:
-        """Tell others that this member leaves by itself. It goes on answering; `leave_told` says when it may stop."""
+        """Tell others that this member leaves by itself. It goes on answering; `leave_told` says when it may stop.
+
+        Idempotent: yes.
+        """
+        self._notice_stall(now_s)
+        context, me = self._context, self._context.me
+        if not context.has_left:
+            context.has_left = True
+            self._beliefs.dead(now_s, Dead(incarnation=me.incarnation, node=me.name, from_node=me.name))
 
     def leave_told(self) -> bool:
         """Whether `leave`'s news was sent as often as it should be, or nobody is there to hear it."""
+        return self._context.has_left and (self._context.leave_told or self._context.roster.n_up == 0)
 
     def update_meta(self, now_s: float) -> None:
         """Take `delegate.meta()` as own, under a new incarnation, and tell it."""
+        self._notice_stall(now_s)
+        context, me = self._context, self._context.me
+        me.meta = context.delegate.meta()
+        if not context.has_left:
+            self._beliefs.tell_me(me.incarnation + 1)
+            context.delegate.notify_update(me.record())
 
     # --- what comes in ---
 
     def handle(self, now_s: float, message: Message, source: Address) -> None:
         """One message of a datagram that came from `source`: Ping, IndirectPing, Ack, Nack, Suspect, Alive, Dead, User."""
+        self._notice_stall(now_s)
+        match message:
+            case Ping():
+                self._prober.ping(message, source)
+            case Ack():
+                self._prober.ack(now_s, message)
+            case Alive():
+                self._beliefs.alive(now_s, message)
+            case User():
+                self._context.delegate.notify_message(message.data)
+            case Suspect():
+                self._beliefs.suspect(now_s, message)
+            case Dead():
+                self._beliefs.dead(now_s, message)
+            case IndirectPing():
+                self._prober.indirect_ping(now_s, message, source)
+            case Nack():
+                self._prober.nack(message)
+            case _:
+                self._context.counts.refused += 1
 
     def answer_stream_ping(self, ping: Ping) -> Ack | None:
         """What to answer to a ping over TCP; None: hang up, it is meant for another name."""
+        return Ack(seq_no=ping.seq_no) if ping.node in ("", self._context.me.name) else None
 
     def stream_ack(self, now_s: float, seq_no: int) -> None:
         """A `PingByStream` was answered."""
+        self._notice_stall(now_s)
+        self._prober.stream_ack(now_s, seq_no)
 
     def stream_refused(self, now_s: float, seq_no: int) -> None:
-        """The host of a `PingByStream` refused the connection (ECONNREFUSED, nothing else): no process listens there."""
+        """The host of a `PingByStream` refused the connection (ECONNREFUSED, nothing else): no process listens there.
+
+        A member that is still suspected for half of the usual time is dead then, see `Config.refused_part`.
+        """
+        self._notice_stall(now_s)
+        self._prober.stream_refused(seq_no)
 
     def push_pull(self, now_s: float, join: bool) -> PushPull:
         """All that this member knows, to send in an exchange; a server answers with it before it merges."""
+        self._notice_stall(now_s)
+        return self._exchanges.state(join=join)
 
     def merge(self, now_s: float, remote: PushPull, join: bool) -> None:
-        """What a peer knows.
+        """What a peer knows. Records of members that are not welcome are left out.
 
         Raises:
-            RemoteProtocolError: it holds more members than `Config.members_max`; nothing was merged.
+            RemoteProtocolError: it holds more than `Config.members_max` members, or others but none that is welcome and
+                speaks our versions. Nothing was merged.
         """
+        self._notice_stall(now_s)
+        self._exchanges.merge(now_s, remote, join=join)
 
     # --- time ---
 
     def next_at(self) -> float:
         """When `advance` is to be called, -inf: at once, inf: never."""
+        return -math.inf if self._mail.wants_gossip() else self._context.timers.next_at()
 
     def advance(self, now_s: float) -> None:
         """Do what is due: probes, gossip, exchanges, suspicions. Hand over datagrams that have arrived before."""
+        self._notice_stall(now_s)
+        self._context.timers.run(now_s)
+        self._mail.arrange(now_s)
 
     def drain(self) -> list[Command]:
         """What is to be done since last time; `out` is empty then."""
+        commands = self.out[:]
+        self.out.clear()
+        return commands
+
+    def _notice_stall(self, now_s: float) -> None:
+        late_s = now_s - self._context.timers.next_at()
+        if late_s <= self._stall_s:
+            return
+        config = self._context.config
+        self._context.counts.stalls += 1
+        self._context.trouble(int(late_s >= config.probe_timeout_s))
+        by_s = late_s + GRACE_PART * config.probe_interval_s
+        self._prober.abandon()
+        self._context.timers.delay(by_s)
+        self._beliefs.stalled(by_s)
 
     # --- for the layer above ---
 
     def join_exchange(self, address: Address, node: str = "") -> None:
         """Ask for an exchange with somebody who need not be known, to join its cluster."""
+        self._exchanges.ask(address, node, join=True)
 
     def send_user(self, to: Address, data: bytes) -> None:
         """Send one user message (Serf's type byte first) in a datagram of its own."""
+        self._mail.post(to, User(data=data), piggyback=False)
 
     def new_queue(self, n_nodes: Callable[[], int]) -> TransmitQueue:
         """A queue for `Delegate.broadcasts` to draw from; what is put into it makes gossip wake up."""
+        return self._mail.new_queue_above(n_nodes)
 
     def members(self) -> list[NodeRecord]:
         """All known, this one included, the dead until they are forgotten. O(N)."""
+        return [member.record() for member in self._context.roster.by_name.values()]
 
     def member(self, name: str) -> NodeRecord | None:
         """One of them."""
+        member = self._context.roster.get(name)
+        return None if member is None else member.record()
 
     def random_alive(self, count: int, exclude: str = "") -> list[NodeRecord]:
         """Up to `count` others that are alive and not called `exclude`, drawn at random."""
+        me = self._context.me
+        picked = self._context.roster.pick(
+            count, lambda other: other.state == ALIVE and other is not me and other.name != exclude
+        )
+        return [member.record() for member in picked]
 
     @property
     def n_known(self) -> int:
         """How many are known, this one included, the dead until they are forgotten."""
+        return len(self._context.roster)
 
     @property
     def n_alive(self) -> int:
         """How many are alive or suspect, this one included."""
+        return self._context.roster.n_up
 
     @property
     def incarnation(self) -> int:
         """This member's own."""
+        return self._context.me.incarnation
 
     @property
     def health(self) -> int:
         """Own troubles: 0 none, up to `Config.health_max` - 1."""
+        return self._context.health
+
+    @property
+    def counts(self) -> Counts:
+        """What happened since the start."""
+        return self._context.counts
+
+    @property
+    def n_queued(self) -> int:
+        """Own broadcasts that wait, without those of the layer above."""
+        return len(self._mail.news)
+
+    @property
+    def packet_overhead_bytes(self) -> int:
+        """What encryption adds to a datagram; set it when that changes."""
+        return self._context.packet_overhead_bytes
+
+    @packet_overhead_bytes.setter
+    def packet_overhead_bytes(self, n_bytes: int) -> None:
+        self._context.packet_overhead_bytes = n_bytes
 
 
 __all__ = ["VSN", "Memberlist"]
