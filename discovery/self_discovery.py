@@ -1,24 +1,47 @@
-"""Self-discovery as one part of a daemon: a gossip node that finds its peers and remembers them."""
+"""Self-discovery as one part of a daemon: a gossip node that finds its peers and remembers them.
+
+What gossip says is never believed in what matters: members of another cluster are not taken in, members without a cluster
+(plain Serf agents) are carried along and not shown, and a manager's address is only where to ask: its CA is checked there.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
+import structlog
 import trio
 
-from beeyard.discovery.gossip.message import Address, MemberRecord
+from beeyard.core.errors import DiskError, HostError, InvalidSpec
+from beeyard.discovery.gossip.config import GossipConfig
+from beeyard.discovery.gossip.message import Address
+from beeyard.discovery.gossip.node import GossipNode
+from beeyard.discovery.gossip.serf.event import Member, MemberEvent
+from beeyard.discovery.gossip.wire.keyring import Keyring, keys_from_json
+from beeyard.discovery.gossip.wire.packet import PacketCodec
+from beeyard.discovery.peers import advertise
+from beeyard.discovery.peers.finder import Finder, Searcher
+from beeyard.discovery.peers.known_peers import KnownPeers
+from beeyard.discovery.peers.mdns import Offer, Responder
+from beeyard.discovery.peers.own_addresses import OwnAddress, own_addresses
+from beeyard.discovery.peers.probe import Prober
 from beeyard.discovery.settings import DiscoverySettings
+from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Host
-
-if TYPE_CHECKING:
-    from beeyard.discovery.gossip.node import GossipNode
 
 # Tags of a member. The cluster's is the digest of its CA, as in a join token: what keeps clusters apart, and no secret.
 CLUSTER_TAG = "cluster"
 ROLE_TAG = "role"  # "agent" or "manager"
 MANAGER_TAG = "manager"  # of a manager: HOST:PORT at which agents reach it
 NODE_TAG = "node"  # of an agent: the id of its node once it has one
+# Ports above the one that is wanted, of which the first free one is taken: more daemons than these share no host.
+PORTS_TRIED = 16
+# Changes are collected for so long before the known peers are written: a storm of joins is one write or two.
+WRITE_AFTER_S = 1.0
+
+log = structlog.get_logger(__name__)
 
 
 class SelfDiscovery:
@@ -33,6 +56,7 @@ class SelfDiscovery:
             daemon is joined.
         given: HOST:PORT of peers to begin with.
         advertise: the address to be known by, HOST or HOST:PORT; "": the one that leads to a peer.
+        settings: None: the defaults.
     """
 
     def __init__(
@@ -44,15 +68,28 @@ class SelfDiscovery:
         cluster: str,
         tags: Mapping[str, str],
         port: int,
-        given: Sequence[str] = (),
+        given: Sequence[Address] = (),
         advertise: str = "",
-        settings: DiscoverySettings = DiscoverySettings(),
-    ) -> None: ...
+        settings: DiscoverySettings | None = None,
+    ) -> None:
+        self._host = host
+        self._name = node_name
+        self._cluster = cluster
+        self._tags = dict(tags)
+        self._port = port
+        self._given = list(given)
+        self._advertise = advertise
+        self._settings = settings or DiscoverySettings()
+        self._known = KnownPeers(host.files, f"{state_dir}/known-peers", host.wall_now_s)
+        self._own: list[OwnAddress] = []
+        self._node: GossipNode | None = None
+        self._changed = trio.Event()
 
     @property
     def node(self) -> GossipNode:
         """The running gossip node: events, queries, keys."""
-        raise NotImplementedError
+        assert self._node is not None, "self-discovery has not started"
+        return self._node
 
     async def run(self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
         """Gossip and look for peers until cancelled; started, with the advertised address, once others can find this one.
@@ -60,29 +97,186 @@ class SelfDiscovery:
         It waits for no peer. Being cancelled is no leave: `leave` first.
 
         Raises:
-            InvalidSpec: several addresses could be advertised and none was named; lists them.
+            InvalidSpec: several addresses could be advertised and none was named (lists them), or a setting cannot work.
             HostError: no port can be bound.
+            NameConflict: most others know another member by this name.
         """
+        await self._known.load()
+        prober = Prober(self._host, PacketCodec(await self._keyring(), compress=False))
+        searcher = Searcher(self._host, prober, self._settings, self._port)
+        me = await self._address(searcher)
+        async with trio.open_nursery() as nursery:
+            node, port = await self._start(nursery, me)
+            self._node = node
+            nursery.start_soon(self._watch)
+            if port != self._port:
+                log.info("another daemon of this host gossips at the port", port=self._port, own=port)
+                self._given.insert(0, Address(me.host, self._port))
+            prober = Prober(self._host, PacketCodec(node.keyring, compress=False))
+            searcher = Searcher(self._host, prober, self._settings, self._port)
+            nursery.start_soon(Finder(self._host, self, prober, searcher, self._known, self._given).run)
+            if self._settings.mdns:
+                offer = Offer(service=self._settings.mdns, instance=self._name, address=node.me.address)
+                nursery.start_soon(Responder(self._host, offer, lambda: self._own).run)
+            log.info("gossips", address=str(node.me.address), known=len(self._known.peers()))
+            task_status.started(node.me.address)
 
-    def members(self) -> Sequence[MemberRecord]:
-        """All members of this cluster by name, this one included, whatever their status (1 alive, 3 left, 4 failed)."""
-        raise NotImplementedError
+    # --- what is known
+
+    def members(self) -> Sequence[Member]:
+        """All members of this cluster by name, this one included, whatever their status."""
+        return [member for member in self.node.members() if member.tags.get(CLUSTER_TAG) == self._cluster]
 
     def managers(self) -> list[str]:
         """ "tcp://HOST:PORT" of every living manager that gossip tells of, in an order of this member's own.
 
         Nobody vouches for them: whoever connects checks the CA.
         """
-        raise NotImplementedError
+        if self._node is None:
+            return []
+        found = {
+            address: member.name
+            for member in self.members()
+            if member.status == "alive" and (address := _manager_address(member))
+        }
+        return sorted(found, key=lambda address: zlib.crc32(f"{self._name} {found[address]}".encode()))
 
     async def changed(self) -> None:
-        """Wait until `members` or `managers` gives something else than at the moment of the call."""
+        """Wait until a member joins, leaves, fails or changes."""
+        await self._changed.wait()
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
         """Have these tags instead of those given at the start; the cluster's stays."""
+        self._tags = dict(tags)
+        if self._node is not None:
+            self._node.set_tags(self._all_tags())
 
     async def leave(self) -> None:
         """Tell the others that this member leaves on purpose; returns when they know, after seconds at most."""
+        if self._node is not None and any(m.status == "alive" and m.name != self._name for m in self._node.members()):
+            await self._node.leave()
+
+    # --- for the finder
+
+    @property
+    def me(self) -> Address:
+        """See `Company.me`."""
+        return self.node.me.address
+
+    def is_member(self, address: Address) -> bool:
+        """See `Company.is_member`."""
+        return any(m.address == address and m.status in ("alive", "leaving") for m in self.node.members())
+
+    def has_company(self) -> bool:
+        """See `Company.has_company`."""
+        hosts = {own.address for own in self._own} | {self.me.host}
+        return any(member.status == "alive" and member.address.host not in hosts for member in self.members())
+
+    def is_first_in(self, own: Sequence[OwnAddress]) -> bool:
+        """See `Company.is_first_in`."""
+        self._own = list(own)
+        networks = [address.network for address in own]
+        near = [m.address for m in self.members() if m.status == "alive" and _is_in(m.address, networks)]
+        return not near or _by_number(self.me) <= min(map(_by_number, near))
+
+    async def join(self, addresses: Sequence[Address]) -> int:
+        """See `Company.join`."""
+        return await self.node.join(addresses)
+
+    # --- inside
+
+    def _all_tags(self) -> dict[str, str]:
+        return {**self._tags, CLUSTER_TAG: self._cluster}
+
+    def _is_welcome(self, name: str, tags: Mapping[str, str]) -> bool:
+        return tags.get(CLUSTER_TAG, "") in ("", self._cluster)
+
+    async def _keyring(self) -> Keyring | None:
+        """The keys to ask around with before there is a node."""
+        path = self._settings.keyring_file
+        if not path:
+            return None
+        data = await self._host.files.read(path)
+        if data is None:
+            reason = f"{path} does not exist: it must hold a list of keys in base64, as `serf keygen` makes them"
+            raise InvalidSpec("discovery.keyring_file", reason)
+        try:
+            return Keyring(keys_from_json(data.decode()), random_bytes=self._host.rng.randbytes)
+        except (InvalidSpec, UnicodeDecodeError) as error:
+            raise InvalidSpec("discovery.keyring_file", f"{path}: {error}") from error
+
+    async def _address(self, searcher: Searcher) -> Address:
+        """Where this member is to be reached."""
+        self._own = await own_addresses(self._host)
+        if self._advertise:
+            return await advertise.named(self._host.net, self._advertise, self._port)
+        peers = [*self._given, *self._known.addresses()]
+        ask_around = partial(searcher.first, self._own)
+        return Address(await advertise.chosen(self._host.net, self._own, peers, ask_around), self._port)
+
+    async def _start(self, nursery: trio.Nursery, me: Address) -> tuple[GossipNode, int]:
+        """A node at the first port that is free, the one that is wanted first; and that port."""
+        first_error: HostError | None = None
+        for port in range(self._port, min(self._port + PORTS_TRIED, 65536)):
+            advertised = me if me.port != self._port else Address(me.host, port)
+            config = GossipConfig(
+                name=self._name,
+                bind="::" if ":" in me.host else "0.0.0.0",
+                port=port,
+                advertise=str(advertised),
+                tags=self._all_tags(),
+                keyring_path=self._settings.keyring_file,
+            )
+            node = GossipNode(self._host, config, is_welcome=self._is_welcome)
+            try:
+                await nursery.start(node.run)
+            except DiskError:
+                raise
+            except HostError as error:
+                first_error = first_error or error
+            else:
+                return node, port
+        assert first_error is not None
+        raise first_error
+
+    async def _watch(self) -> None:
+        """Tell of changes, and write the known peers when a few have come together."""
+        events = self.node.events()
+        try:
+            async for event in events:
+                if not isinstance(event, MemberEvent):
+                    continue
+                self._tell()
+                with trio.move_on_after(WRITE_AFTER_S):
+                    async for _ in events:
+                        self._tell()
+                await self._known.note(member for member in self.node.members() if member.name != self._name)
+        finally:
+            events.close()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _manager_address(member: Member) -> str:
+    """Where a member says that a manager is; "" for one that is none, or says what is no address."""
+    try:
+        found = parse_address(f"tcp://{member.tags.get(MANAGER_TAG, '')}")
+    except InvalidSpec:
+        return ""
+    is_one = isinstance(found, TcpAddress) and found.port and member.tags.get(ROLE_TAG) == "manager"
+    return str(found) if is_one else ""
+
+
+def _by_number(address: Address) -> tuple[int, int]:
+    """An order of addresses in which every member is of one mind."""
+    return int(ipaddress.ip_address(address.host.partition("%")[0])), address.port
+
+
+def _is_in(address: Address, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    host = ipaddress.ip_address(address.host.partition("%")[0])
+    return any(host in network for network in networks)
 
 
 __all__ = ["CLUSTER_TAG", "MANAGER_TAG", "NODE_TAG", "ROLE_TAG", "SelfDiscovery"]

@@ -13,14 +13,14 @@ import msgspec
 import structlog
 
 from beeyard.core.errors import DiskError
-from beeyard.discovery.gossip.message import Address, MemberRecord
+from beeyard.discovery.gossip.message import Address
+from beeyard.discovery.gossip.serf.event import Member
 from beeyard.runtime.host import Files
 
 # A peer that is gone is given up after so long; at its address there may be somebody else by then.
 FORGET_AFTER_S = 30 * 86400.0
 # Enough to find any cluster by; of more, the newest are kept.
 PEERS_MAX = 256
-ALIVE, LEAVING = 1, 2
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class KnownPeers:
         """All of them by name."""
         return [self._peers[name] for name in sorted(self._peers)]
 
-    async def note(self, members: Iterable[MemberRecord]) -> None:
+    async def note(self, members: Iterable[Member]) -> None:
         """Take over what gossip says, without this daemon itself. A disk that refuses costs only the memory of it.
 
         Peers that gossip does not tell of (any more, or not yet) are kept as they are.
@@ -79,7 +79,7 @@ class KnownPeers:
         for member in members:
             before = self._peers.get(member.name)
             since_s = before.gone_at_s if before is not None and before.gone_at_s else now_s
-            gone_at_s = 0.0 if member.status in (ALIVE, LEAVING) else since_s
+            gone_at_s = 0.0 if member.status in ("alive", "leaving") else since_s
             host, port = member.address
             self._peers[member.name] = KnownPeer(name=member.name, host=host, port=port, gone_at_s=gone_at_s)
         self._forget_oldest(now_s)
@@ -101,4 +101,4 @@ class KnownPeers:
             log.warning("the known peers were not written", path=self._path, reason=str(error))
 
 
-__all__ = ["ALIVE", "FORGET_AFTER_S", "PEERS_MAX", "KnownPeer", "KnownPeers"]
+__all__ = ["FORGET_AFTER_S", "PEERS_MAX", "KnownPeer", "KnownPeers"]

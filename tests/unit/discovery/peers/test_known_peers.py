@@ -7,13 +7,13 @@ import random
 import msgspec
 import pytest
 
-from beeyard.discovery.gossip.message import Address, MemberRecord
+from beeyard.discovery.gossip.message import Address
+from beeyard.discovery.gossip.serf.event import Member, MemberStatus
 from beeyard.discovery.peers.known_peers import FORGET_AFTER_S, PEERS_MAX, KnownPeers
 from beeyard.runtime.sim_disk import SimDisk, SimFiles
 from beeyard.runtime.sim_life import Life, PauseSwitch
 
 PATH = "/var/lib/beeyard/agent/known-peers"
-ALIVE, LEFT, FAILED = 1, 3, 4
 
 
 class Yard:
@@ -32,8 +32,8 @@ class Yard:
         return known
 
 
-def member(name: str, status: int = ALIVE, host: str = "") -> MemberRecord:
-    return MemberRecord(name=name, address=Address(host or f"10.0.0.{name[1:]}", 3388), status=status)
+def member(name: str, status: MemberStatus = "alive", host: str = "") -> Member:
+    return Member(name=name, address=Address(host or f"10.0.0.{name[1:]}", 3388), status=status)
 
 
 def hosts(known: KnownPeers) -> list[str]:
@@ -44,9 +44,9 @@ async def test_peers_outlive_the_daemon_and_the_failed_come_last():
     """Of the failed the one that lived longest comes first."""
     yard = Yard()
     known = await yard.known()
-    await known.note([member("n1"), member("n2", FAILED), member("n3", LEFT), member("n4")])
+    await known.note([member("n1"), member("n2", "failed"), member("n3", "left"), member("n4")])
     yard.now_s += 60
-    await known.note([member("n4", FAILED)])
+    await known.note([member("n4", "failed")])
     again = await yard.known()
     assert hosts(again) == ["10.0.0.1", "10.0.0.4", "10.0.0.2", "10.0.0.3"]
     assert [peer.gone_at_s - 1_700_000_000.0 for peer in again.peers() if peer.gone_at_s] == [0.0, 0.0, 60.0]
@@ -56,18 +56,18 @@ async def test_a_peer_that_is_back_counts_as_alive_and_one_that_moved_is_at_its_
     """By its name."""
     yard = Yard()
     known = await yard.known()
-    await known.note([member("n2", FAILED)])
-    await known.note([member("n2", ALIVE, "10.0.0.99")])
+    await known.note([member("n2", "failed")])
+    await known.note([member("n2", "alive", "10.0.0.99")])
     assert [(peer.host, peer.gone_at_s) for peer in known.peers()] == [("10.0.0.99", 0.0)]
 
 
 async def test_the_age_of_a_failure_is_that_of_its_beginning():
     """However often it is told, and over a restart."""
     yard = Yard()
-    await (await yard.known()).note([member("n2", FAILED)])
+    await (await yard.known()).note([member("n2", "failed")])
     yard.now_s += FORGET_AFTER_S - 10
     known = await yard.known()
-    await known.note([member("n2", FAILED), member("n3")])
+    await known.note([member("n2", "failed"), member("n3")])
     assert hosts(known) == ["10.0.0.3", "10.0.0.2"]
     yard.now_s += 20
     await known.note([member("n3")])
@@ -78,7 +78,7 @@ async def test_the_file_stays_small():
     """Those that are alive are kept rather than those that failed."""
     yard = Yard()
     known = await yard.known()
-    await known.note([member(f"n{number}", FAILED if number % 2 else ALIVE) for number in range(2 * PEERS_MAX)])
+    await known.note([member(f"n{number}", "failed" if number % 2 else "alive") for number in range(2 * PEERS_MAX)])
     assert len(known.peers()) == PEERS_MAX
     assert not any(peer.gone_at_s for peer in known.peers())
 
