@@ -18,6 +18,7 @@ import trio
 
 from beeyard.core.states import Role
 from beeyard.runtime.host_kernel import Netlink
+from beeyard.runtime.host_lists import ListServers
 from beeyard.runtime.host_ports import Datagrams, Firewall, Forward, Group, Multicast, Sockets
 from beeyard.runtime.host_tasks import (
     NO_ADDITIONS,
@@ -281,6 +282,9 @@ class Host(Protocol):
     @property
     def sockets(self) -> Sockets: ...
 
+    @property
+    def lists(self) -> ListServers: ...
+
     def wall_now_s(self) -> float:
         """Seconds since the epoch by this machine's clock, which may be wrong or jump."""
 
@@ -321,6 +325,7 @@ __all__ = [
     "Group",
     "HookAnswer",
     "Host",
+    "ListServers",
     "Listener",
     "Mount",
     "Multicast",

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 import trio
 
-from beeyard.runtime.host import Database, Executor, Files, Firewall, Net, Netlink, NodeHooks, Pki, Sockets
+from beeyard.runtime.host import Database, Executor, Files, Firewall, ListServers, Net, Netlink, NodeHooks, Pki, Sockets
 from beeyard.runtime.identifier import IdPool, new_id
 from beeyard.runtime.pki import RealPki
 from beeyard.runtime.real_files import RealFiles
 from beeyard.runtime.real_firewall import RealFirewall
 from beeyard.runtime.real_hooks import RealHooks
+from beeyard.runtime.real_lists import RealListServers
 from beeyard.runtime.real_net import RealNet
 from beeyard.runtime.real_sockets import RealSockets
 from beeyard.runtime.sqlite_database import SqliteDatabase
@@ -45,6 +46,7 @@ class RealHost:
     node_hooks: NodeHooks = dataclasses.field(default_factory=no_hooks)
     firewall: Firewall = dataclasses.field(default_factory=RealFirewall)
     sockets: Sockets = dataclasses.field(default_factory=RealSockets)
+    lists: ListServers = dataclasses.field(default_factory=RealListServers)
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""

@@ -27,12 +27,13 @@ import trio
 
 from beeyard.core.errors import HostError
 from beeyard.runtime.fake_firewall import FakeFirewall, GatedFirewall
-from beeyard.runtime.host import Connection, Database, Executor, Host, Netlink, NodeHooks
+from beeyard.runtime.host import Connection, Database, Executor, Host, ListServers, Netlink, NodeHooks
 from beeyard.runtime.identifier import new_id
 from beeyard.runtime.sim_disk import SimDatabase, SimDisk, SimFiles
 from beeyard.runtime.sim_gate import GatedExecutor, GatedNetlink, MachineParts, NoParts
 from beeyard.runtime.sim_hooks import GatedHooks, SimHooks
 from beeyard.runtime.sim_life import Life, PauseSwitch
+from beeyard.runtime.sim_lists import GatedListServers, NoListServers
 from beeyard.runtime.sim_net import SimNet
 from beeyard.runtime.sim_network import NetMachine, Network
 from beeyard.runtime.sim_pki import SimPki
@@ -59,6 +60,7 @@ class SimMachine:
         self.net = NetMachine(name, ip)
         self.hooks = SimHooks(self.switch.running)
         self.firewall = FakeFirewall()
+        self.lists: ListServers = NoListServers()  # those that this machine can reach
         self.parts: MachineParts = NoParts()
         self._clock_offset_s = 0.0
         self._clock_rate = 1.0
@@ -92,6 +94,7 @@ class SimHost:
     node_hooks: NodeHooks
     firewall: GatedFirewall
     sockets: GatedFirewall
+    lists: ListServers
 
     def wall_now_s(self) -> float:
         """See `Host.wall_now_s`."""
@@ -323,6 +326,7 @@ class SimWorld:
             node_hooks=GatedHooks(life, machine.hooks),
             firewall=(firewall := GatedFirewall(life, machine.firewall, machine.firewall)),
             sockets=firewall,
+            lists=GatedListServers(life, machine.lists),
         )
 
     def _note_handler_error(self, name: str, error: BaseException) -> None:

@@ -6,10 +6,13 @@ always whole: whoever follows gets all lists each time, never differences, so a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
-from beeyard.core.errors import PeerError
+import trio
+
+from beeyard.core.errors import HostError, PeerError, RemoteProtocolError
 
 # Owner to its entries. Owners of lists are managers; what classic Swarm or a person wrote stands under `OTHERS`.
 Contents = Mapping[str, tuple[str, ...]]
@@ -38,14 +41,11 @@ class Lease(Protocol):
         """
 
     async def revoke(self) -> None:
-        """End it, and the list with it, at once. Idempotent: yes.
+        """End it, and what was put with it, at once. Idempotent: yes.
 
         Raises:
             PeerError, HostError: it ends by itself after its time.
         """
-
-    async def aclose(self) -> None:
-        """Give up what we hold of it here, as when we are killed: the list stays until the lease has run out."""
 
 
 class Backend(Protocol):
@@ -74,17 +74,62 @@ class Backend(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Close connections. Leases that were not revoked run out."""
+        """Close connections, with what time that takes. Leases that were not revoked end at once or run out."""
+
+
+@contextmanager
+def understood(server: str) -> Iterator[None]:
+    """Reading an answer: whatever is not as it should be is the server's fault.
+
+    Raises:
+        RemoteProtocolError
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise RemoteProtocolError(
+            f"{server} answers in another form than expected: {type(error).__name__} {error}"
+        ) from None
+
+
+class Wake:
+    """What those who watch tell the one who reads: something has changed, or watching is over and why."""
+
+    def __init__(self) -> None:
+        self._rung = trio.Event()
+        self._error: PeerError | HostError | None = None
+
+    def ring(self) -> None:
+        """Something has changed."""
+        self._rung.set()
+
+    def fail(self, error: PeerError | HostError) -> None:
+        """It can be watched no longer."""
+        self._error = self._error or error
+        self._rung.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether something has changed since the last call, within a time.
+
+        Raises:
+            PeerError, HostError: what `fail` was given.
+        """
+        with trio.move_on_after(timeout_s):
+            await self._rung.wait()
+        if self._error is not None:
+            raise self._error
+        rung, self._rung = self._rung.is_set(), trio.Event()
+        return rung
 
 
 class LocalMembers(Protocol):
     """The members of the local cluster, as gossip knows them: what a manager publishes."""
 
     def members(self) -> Sequence[str]:
-        """HOST:PORT of the gossip of each member that is alive, this host's own included."""
+        """HOST:PORT of the gossip of each member that is alive, this host's own included; none: gossip has not started."""
 
     async def changed(self) -> None:
-        """Return when `members` may have changed since it was called last; at once if that is so already."""
+        """Return when `members` may give something else than at the moment of this call."""
 
 
 class PeerSource(Protocol):
@@ -98,4 +143,4 @@ class PeerSource(Protocol):
         """
 
 
-__all__ = ["OTHERS", "Backend", "Contents", "Lease", "LeaseLost", "LocalMembers", "PeerSource"]
+__all__ = ["OTHERS", "Backend", "Contents", "Lease", "LeaseLost", "LocalMembers", "PeerSource", "Wake", "understood"]

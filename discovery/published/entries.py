@@ -25,7 +25,8 @@ def checked_entry(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not _HOST.fullmatch(host) or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise InvalidSpec(
-            "discovery entry", f"{text!r}: it is written HOST:PORT with a port from 1 to 65535, an IPv6 host in brackets"
+            "discovery entry",
+            f"{text!r}: it is written HOST:PORT with a port from 1 to 65535, an IPv6 host in brackets",
         )
     return f"{host}:{int(port)}"
 
@@ -69,9 +70,20 @@ def parse_list(text: str) -> list[str]:
     return entries
 
 
+def legible(value: bytes) -> tuple[str, ...]:
+    """What can be read of a value that another program has written; one broken line is no reason to lose the others."""
+    entries: dict[str, None] = {}
+    for line in value.decode("utf-8", "replace").splitlines()[:ENTRIES_MAX]:
+        try:
+            entries |= dict.fromkeys(parse_list(line))
+        except InvalidSpec:
+            continue
+    return tuple(entries)
+
+
 def written(entries: Iterable[str]) -> bytes:
     """A list as a value under a key: one entry a line, sorted, each once."""
     return "".join(f"{entry}\n" for entry in sorted(set(entries))).encode()
 
 
-__all__ = ["ENTRIES_MAX", "checked_entry", "entries_of", "parse_list", "written"]
+__all__ = ["ENTRIES_MAX", "checked_entry", "entries_of", "legible", "parse_list", "written"]

@@ -3,8 +3,9 @@
     etcd://HOST:PORT,HOST:PORT/PREFIX     zk://… the same        consul://HOST:PORT/PREFIX
     file:///PATH      nodes://HOST:PORT,HOST.[1:9]:PORT, also without a scheme        token://HOST:PORT/PATH/TOKEN
 
-What is published stands below PREFIX/docker/swarm/nodes; the option kv.path names another path. kv.cacertfile, kv.certfile and
-kv.keyfile are the TLS of a server. Source: docker/pkg/discovery discovery.go `parse`, kv/kv.go `Initialize` of classic 1.2.9.
+What is published stands below PREFIX/docker/swarm/nodes; the option kv.path names another path. kv.cacertfile, kv.certfile
+and kv.keyfile are the TLS of a server. Source: docker/pkg/discovery discovery.go `parse`, kv/kv.go `Initialize` of classic
+1.2.9.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class DiscoveryUrl(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # as given, for messages
     scheme: Scheme
     servers: tuple[str, ...] = ()  # HOST:PORT of each
-    path: str = ""  # of a file, or before /clusters/TOKEN; of key-value stores: the prefix and kv.path, without outer slashes
+    path: str = (
+        ""  # of a file, or before /clusters/TOKEN; of key-value stores: the prefix and kv.path, without outer slashes
+    )
     prefix: str = ""  # of key-value stores: the first part of `path`
     entries: tuple[str, ...] = ()  # of nodes://
     token: str = ""
