@@ -20,6 +20,7 @@ Source: Serf 0.9.4 serf/serf.go (handleNodeJoin and following). The third line i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -28,8 +29,8 @@ from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Address, NodeRecord
 from beeyard.discovery.gossip.serf.config import SerfConfig
 from beeyard.discovery.gossip.serf.event import (
-    Event,
     Member,
+    MemberEvent,
     MemberFailed,
     MemberJoin,
     MemberLeave,
@@ -52,11 +53,11 @@ class Intent(NamedTuple):
 
 
 class Roster:
-    """All members by name. `events` get what changes."""
+    """All members by name. `emit` is told what changes."""
 
-    def __init__(self, config: SerfConfig, events: list[Event]) -> None:
+    def __init__(self, config: SerfConfig, emit: Callable[[MemberEvent], None]) -> None:
         self._config = config
-        self._events = events
+        self._emit = emit
         self.by_name: dict[str, Member] = {}
         self.revision = 0  # changes whenever a push/pull would say something else
         self._intents: dict[str, Intent] = {}
@@ -80,7 +81,7 @@ class Roster:
         self.lost.pop(node.name, None)
         member = _member(node, status, l_time, now_s)
         self._put(member)
-        self._events.append(MemberJoin(member=member))
+        self._emit(MemberJoin(member=member))
 
     def gone(self, now_s: float, node: NodeRecord) -> None:
         """It does not answer any more, or said itself that it leaves."""
@@ -98,7 +99,7 @@ class Roster:
         if known is not None:
             member = _member(node, known.status, known.status_l_time, known.since_s)
             self._put(member)
-            self._events.append(MemberUpdate(member=member))
+            self._emit(MemberUpdate(member=member))
 
     # --- what intents say ------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class Roster:
         self._prune_at.pop(name, None)
         self.lost.pop(name, None)
         self.revision += 1
-        self._events.append(MemberReap(member=member))
+        self._emit(MemberReap(member=member))
 
     # --- inside ------------------------------------------------------------------------------------------------------------
 
@@ -187,9 +188,9 @@ class Roster:
         member = msgspec.structs.replace(member, status=status, since_s=now_s)
         self._put(member)
         if status == "left":
-            self._events.append(MemberLeave(member=member))
+            self._emit(MemberLeave(member=member))
         elif status == "failed":
-            self._events.append(MemberFailed(member=member))
+            self._emit(MemberFailed(member=member))
 
     def _remember(self, now_s: float, name: str, intent: Intent) -> bool:
         known = self._intents.get(name)

@@ -19,6 +19,7 @@ class UserEvents:
     def __init__(self, n_times: int) -> None:
         self.clock = LamportClock()
         self.min_time = 0  # what happened before is not told
+        self.revision = 0  # changes with what `recent` says
         self._n_times = n_times
         self._seen: dict[int, dict[EventItem, None]] = {}
         self._n_kept = 0
@@ -37,6 +38,7 @@ class UserEvents:
         if item in at:
             return False
         at[item] = None
+        self.revision += 1
         self._n_kept += 1
         self._bytes_kept += _size(item)
         self._let_go()
