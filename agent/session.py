@@ -46,6 +46,7 @@ from beeyard.core.wire import (
     Hello,
     IdentityReply,
     LeaseRenewed,
+    Probe,
     Refused,
     Resync,
     Routes,
@@ -104,7 +105,7 @@ class Connector:
         """Hold session after session; returns only when a manager does not want this node as it is, saying why."""
         n_failures = 0
         while True:
-            address = self._managers.current
+            address = await self._managers.current()
             began_s = trio.current_time()
             refused = await self._one_session(address)
             if refused is not None:
@@ -147,7 +148,8 @@ class Connector:
             description = await equipment.describer.describe()
             with trio.fail_after(WELCOME_TIMEOUT_S):
                 hello_at_s = trio.current_time()
-                await frames.send([Hello(protocol_version=PROTOCOL_VERSION, description=description)])
+                hello = Hello(protocol_version=PROTOCOL_VERSION, description=description, answers_probes=True)
+                await frames.send([hello])
                 welcome = await frames.receive()
             if isinstance(welcome, Refused):
                 raise refusal(welcome)
@@ -185,6 +187,7 @@ class Session:
         self._heartbeat_s = max(welcome.heartbeat_s, 0.1)
         self._described = description
         self._outbox, self._outgoing = trio.open_memory_channel[FromAgent](OUTBOX_MESSAGES)
+        self._n_beaten = 0
         self._beaten: dict[int, float] = {}  # heartbeat number → when it was sent, until it is confirmed
         self._resync_asked = False
         self._parts: list[Assignments] = []  # of a set whose last part has not come
@@ -230,6 +233,8 @@ class Session:
                 await self._assign(message)
             case Routes():
                 self._equipment.routes.take(message)
+            case Probe():
+                await self._beat_once()
             case LeaseRenewed():
                 self._renew_leases(message.heartbeat_number)
             case StatusAck():
@@ -275,13 +280,16 @@ class Session:
 
     async def _beat(self) -> None:
         await trio.sleep(self._equipment.host.rng.uniform(0.0, self._heartbeat_s))
-        number = 0
         while True:
             await self._equipment.host.running()
-            number += 1
-            self._beaten[number] = trio.current_time()
-            await self._outbox.send(Heartbeat(number=number))
+            await self._beat_once()
             await trio.sleep(self._heartbeat_s)
+
+    async def _beat_once(self) -> None:
+        self._n_beaten += 1
+        number = self._n_beaten
+        self._beaten[number] = trio.current_time()
+        await self._outbox.send(Heartbeat(number=number))
 
     async def _report(self) -> None:
         while True:

@@ -25,7 +25,8 @@ that set has none, and the host keeps none. They too may go in parts.
 *Statuses* go up in `StatusReport`s with rising numbers; the manager answers `StatusAck` once they are durable, and until
 then the agent keeps them. *Heartbeats* are one-way. A *lease* is how long a shim keeps a link up without word from the
 manager: `LeaseRenewed` names the heartbeat that the manager has counted from, and the agent counts from the moment it
-*sent* that heartbeat, so that its end of the lease is never later than the manager's, whatever the network did.
+*sent* that heartbeat, so that its end of the lease is never later than the manager's, whatever the network did. A *probe*
+asks for one more heartbeat than is due; an agent whose `Hello` does not say that it answers them gets none.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Hello(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag=
 
     protocol_version: int
     description: NodeDescription
+    answers_probes: bool = False  # it knows `Probe`
 
 
 class Welcome(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="welcome/1"):
@@ -109,6 +111,10 @@ class Heartbeat(_Message, frozen=True, kw_only=True, gc=False, array_like=True, 
     """Agent → manager, one-way: still here. `number` rises by one within a session."""
 
     number: int
+
+
+class Probe(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="probe/1"):
+    """Manager → agent that answers them: send a heartbeat at once. Others have tried to reach this node in vain."""
 
 
 class LeaseRenewed(_Message, frozen=True, kw_only=True, gc=False, array_like=True, tag="lease_renewed/1"):
@@ -202,7 +208,7 @@ class DescriptionChanged(_Message, frozen=True, kw_only=True, gc=False, array_li
 
 
 FromAgent = CaRequest | JoinRequest | RenewRequest | Hello | Heartbeat | Resync | StatusReport | DescriptionChanged
-FromManager = CaReply | IdentityReply | Refused | Welcome | LeaseRenewed | Assignments | Routes | StatusAck
+FromManager = CaReply | IdentityReply | Refused | Welcome | Probe | LeaseRenewed | Assignments | Routes | StatusAck
 
 from_agent_decoder = msgspec.msgpack.Decoder(FromAgent)
 from_manager_decoder = msgspec.msgpack.Decoder(FromManager)

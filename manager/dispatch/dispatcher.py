@@ -41,6 +41,7 @@ from beeyard.manager.dispatch.admission import (
     register,
 )
 from beeyard.manager.dispatch.assignments import TASK_BYTES_MAX, AssignmentBook, is_news
+from beeyard.manager.dispatch.doubt import Doubts, NoDoubts, ask_doubted
 from beeyard.manager.dispatch.entrance import Entrance, Visitor, disk_refusal
 from beeyard.manager.dispatch.liveness import MISSED_PERIODS, Liveness
 from beeyard.manager.dispatch.pacer import Pacer
@@ -91,6 +92,7 @@ class Dispatcher:
         self._description_limit = RateLimit(DESCRIPTIONS_MAX, DESCRIPTIONS_WINDOW_S)
         self._sessions: dict[str, Session] = {}
         self._advertised: tuple[str, ...] = ()
+        self.doubts: Doubts = NoDoubts()  # set by who knows what gossip says
         self._routes = RouteTable(store.nodes, self._touch_route)
 
     @property
@@ -127,13 +129,19 @@ class Dispatcher:
                 nursery.start_soon(self._follow, wakeups)
                 nursery.start_soon(self._statuses.run)
                 nursery.start_soon(self._pacer.run)
-                nursery.start_soon(watch_liveness, self._host, self._store, self._liveness, self._went_down)
+                nursery.start_soon(self._watch)
                 log.info("listening for agents", address=listener.address)
                 self._advertised = _advertised(self._config.advertise or listener.address)
                 task_status.started(listener.address)
                 await listener.serve(self._serve)
         finally:
             await listener.aclose()
+
+    async def _watch(self) -> None:
+        def ask(now_s: float) -> None:
+            ask_doubted(self.doubts, self._store.nodes, self._sessions, self._liveness, now_s)
+
+        await watch_liveness(self._host, self._store, self._liveness, self._went_down, ask)
 
     async def _serve(self, connection: Connection) -> None:
         """One connection. What its other side does ends it alone; a defect of ours is left to the listener's firebreak."""
@@ -159,7 +167,15 @@ class Dispatcher:
             return
         book = AssignmentBook(self._store, peer.node_id, self._too_large)
         routes = RouteBook(self._routes, peer.node_id)
-        session = Session(peer.node_id, self._host.new_id(), visitor.frames, book, routes, self._pacer)
+        session = Session(
+            peer.node_id,
+            self._host.new_id(),
+            visitor.frames,
+            book,
+            routes,
+            self._pacer,
+            answers_probes=hello.answers_probes,
+        )
         self._replace(session)
         try:
             if refused := await self._open(session, visitor.connection, peer, hello):
@@ -287,10 +303,12 @@ class Dispatcher:
             session.end(Refused(reason=f"node {node_id} was removed from the cluster", removed=True))
 
     def _went_down(self, node_id: str) -> None:
-        silence_s = MISSED_PERIODS * self._liveness.period_s
+        silence_s = trio.current_time() - self._liveness.last_contact_s(node_id)
+        if not self._liveness.is_asked(node_id):
+            silence_s = MISSED_PERIODS * self._liveness.period_s
         if session := self._sessions.get(node_id):
             what = "no heartbeat of node" if session.served else "none of its assignments was taken by node"
-            session.end(Refused(reason=f"{what} {node_id} for {silence_s:g} s", retry=True))
+            session.end(Refused(reason=f"{what} {node_id} for {silence_s:.0f} s", retry=True))
 
 
 def _advertised(address: str) -> tuple[str, ...]:

@@ -1,9 +1,16 @@
-"""What gossip tells the dispatcher: which members others have tried to reach in vain."""
+"""What gossip tells the dispatcher: which members others have tried to reach in vain. They are asked at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+
+from beeyard.core.model import Node
+from beeyard.manager.dispatch.liveness import LIVE_STATES, Liveness
+from beeyard.manager.dispatch.session import Session
+
+# Between two questions to a node that answers while gossip goes on doubting it.
+ASK_AGAIN_S = 1.0
 
 
 class Doubts(Protocol):
@@ -16,4 +23,47 @@ class Doubts(Protocol):
         """
 
 
-__all__ = ["Doubts"]
+class NoDoubts:
+    """A manager that does not gossip."""
+
+    def doubted(self) -> Mapping[str, bool]:
+        """None."""
+        return {}
+
+
+def ask_doubted(
+    doubts: Doubts, nodes: Mapping[str, Node], sessions: Mapping[str, Session], liveness: Liveness, now_s: float
+) -> None:
+    """Ask the nodes that gossip doubts whether they are there, and have `liveness` know which were asked.
+
+    Which member a node is its agent has said over its session. Whoever says so falsely can have a node asked, and no more.
+    """
+    doubted = doubts.doubted()
+    for node_id in list(liveness.asked):
+        if _is_doubted(nodes.get(node_id), doubted) is None or not _can_be_asked(sessions.get(node_id)):
+            liveness.trust(node_id)
+    if not doubted:
+        return
+    for node_id, session in sessions.items():
+        given_up = _is_doubted(nodes.get(node_id), doubted)
+        if given_up is None or not _can_be_asked(session):
+            continue
+        if not liveness.is_asked(node_id):
+            if now_s - liveness.last_contact_s(node_id) < ASK_AGAIN_S:
+                continue  # It has just spoken.
+            session.probe()
+        liveness.doubt(node_id, now_s, given_up=given_up)
+
+
+def _is_doubted(node: Node | None, doubted: Mapping[str, bool]) -> bool | None:
+    """None: no."""
+    if node is None or node.status.state not in LIVE_STATES or node.description.membership is None:
+        return None
+    return doubted.get(node.description.membership.name)
+
+
+def _can_be_asked(session: Session | None) -> bool:
+    return session is not None and session.answers_probes and session.served and not session.ended
+
+
+__all__ = ["Doubts", "NoDoubts", "ask_doubted"]

@@ -19,6 +19,12 @@ Nodes that fail by the same cause fall silent within one period of each other, s
 it. So when the first of them has been silent for three periods, the others have been for two: those count as failing
 already, and a mass failure is seen before the first node is marked down.
 
+*Gossip* may shorten the wait, and never decides. A node that gossip doubts is asked over its session; one word of it, and
+it is alive whatever gossip says. When it does not answer for half a period, it is down after one period of silence if gossip
+has given it up, after two if gossip only suspects it. That holds while so many others are heard meanwhile that the rest, were
+they all gone, would be no mass failure. A node without a session is not hurried: its host has closed the connection, so
+it is there, and its tasks probably run.
+
 A node that went down in a mass failure says so in its stored status, so that a restart of the manager does not forget it.
 No I/O here: times are seconds of trio's clock, given by the caller.
 """
@@ -27,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from beeyard.core.model import Node
 from beeyard.core.states import Availability, NodeState
@@ -36,15 +43,28 @@ MISSED_PERIODS = 3.0
 GRACE_PERIODS = 6.0
 # Two periods less the jitter of heartbeats; a healthy node is never silent for more than one period and its jitter.
 SUSPECT_PERIODS = 1.8
+# Of a node that gossip has given up, or suspects, and that does not answer its probe. An answer takes a round trip; half a
+# period, 2.5 s, is more than a loaded host needs for it. One period: a heartbeat at least must be missing too.
+UNANSWERED_PERIODS = 0.5
+GIVEN_UP_PERIODS = 1.0
+SUSPECTED_PERIODS = 2.0
 # Above what a busy loop ever lags, below what could make a healthy node miss three heartbeats.
 CLOCK_GAP_S = 3.0
 
 HEARTBEAT_FAILURE = "heartbeat failure"
 UNSERVED = "it is heard, but does not take what it must run: its connection loses large packets or is far too slow"
+GOSSIP_FAILURE = "heartbeat failure: it answers neither this manager nor the other members of gossip"
 MASS_HEARTBEAT_FAILURE = "heartbeat failure, together with more than half of the nodes"
 
 # States in which a node is believed to be alive. UNKNOWN: it was READY when the manager was restarted.
 LIVE_STATES = (NodeState.READY, NodeState.UNKNOWN, NodeState.DISCONNECTED)
+
+
+class Doubt(NamedTuple):
+    """Gossip doubts a node, which was asked and has not answered."""
+
+    asked_s: float
+    given_up: bool
 
 
 class Liveness:
@@ -57,6 +77,9 @@ class Liveness:
         self._heard_s: dict[str, float] = {}
         # Since when nodes have not been told what they must run although they have sessions.
         self._unserved_s: dict[str, float] = {}
+        self._doubts: dict[str, Doubt] = {}
+        # Those whose silence is believed early, as `judge` last found. A dict for its order.
+        self._early: dict[str, None] = {}
         # When nodes were found to have failed, kept for as long as another failure counts as "at once".
         self._failed_s: dict[str, float] = {}
         # The nodes of the mass failure that lasts, empty when there is none. A dict for its order.
@@ -73,6 +96,27 @@ class Liveness:
         if now_s - self._heard_s.get(node_id, now_s) >= MISSED_PERIODS * self.period_s:
             self._unserved_s.pop(node_id, None)  # It was away: what an earlier session met says nothing any more.
         self._heard_s[node_id] = now_s
+        self._doubts.pop(node_id, None)
+        self._early.pop(node_id, None)
+
+    def doubt(self, node_id: str, now_s: float, *, given_up: bool) -> None:
+        """Gossip doubts the node. The first call after its last word says that it is asked now whether it is there."""
+        known = self._doubts.get(node_id)
+        self._doubts[node_id] = Doubt(now_s if known is None else known.asked_s, given_up)
+
+    @property
+    def asked(self) -> Iterable[str]:
+        """The nodes that were asked and have not answered."""
+        return self._doubts
+
+    def is_asked(self, node_id: str) -> bool:
+        """Whether the node was asked and has not answered."""
+        return node_id in self._doubts
+
+    def trust(self, node_id: str) -> None:
+        """Gossip doubts the node no more, or it cannot be asked. Idempotent."""
+        self._doubts.pop(node_id, None)
+        self._early.pop(node_id, None)
 
     def opened(self, node_id: str, now_s: float) -> None:
         """A session begins; whether the node can be told what it must run is not known yet."""
@@ -91,7 +135,7 @@ class Liveness:
 
     def forget(self, node_id: str) -> None:
         """A node was removed from the cluster. Idempotent."""
-        for table in (self._heard_s, self._unserved_s, self._failed_s, self._mass):
+        for table in (self._heard_s, self._unserved_s, self._doubts, self._early, self._failed_s, self._mass):
             table.pop(node_id, None)
 
     def last_contact_s(self, node_id: str) -> float:
@@ -99,8 +143,9 @@ class Liveness:
         return self._heard_s.get(node_id, self._started_s)
 
     def is_silent(self, node_id: str, now_s: float) -> bool:
-        """Whether the node has missed three heartbeats, or is unserved for so long, and no grace lasts."""
-        return now_s >= self._grace_until_s and self._silence_periods(node_id, now_s) >= MISSED_PERIODS
+        """Whether the node has missed three heartbeats, is unserved for so long, or silent early, and no grace lasts."""
+        is_over = node_id in self._early or self._silence_periods(node_id, now_s) >= MISSED_PERIODS
+        return is_over and now_s >= self._grace_until_s
 
     def clock_gap(self, now_s: float) -> None:
         """The manager did not run for a while: nobody is declared down for six periods."""
@@ -109,6 +154,7 @@ class Liveness:
     def judge(self, nodes: Mapping[str, Node], now_s: float) -> list[Node]:
         """The nodes that must be marked down now; a mass failure, if this is one, is in force on return."""
         self._end_mass_failure(nodes, now_s)
+        self._early = dict.fromkeys(self._find_early(nodes, now_s))
         expired = [n for n in nodes.values() if n.status.state in LIVE_STATES and self.is_silent(n.id, now_s)]
         if not expired:
             return []
@@ -133,6 +179,8 @@ class Liveness:
         """What the status of a node that is marked down says."""
         if node_id in self._mass:
             return MASS_HEARTBEAT_FAILURE
+        if node_id in self._early:
+            return GOSSIP_FAILURE
         return UNSERVED if self.is_unserved(node_id, now_s) else HEARTBEAT_FAILURE
 
     def mass_failure(self, nodes: Mapping[str, Node], now_s: float) -> str:
@@ -164,8 +212,24 @@ class Liveness:
 
     def _is_failing(self, node: Node, now_s: float) -> bool:
         if node.status.state in LIVE_STATES:
-            return self._silence_periods(node.id, now_s) >= SUSPECT_PERIODS
+            return node.id in self._early or self._silence_periods(node.id, now_s) >= SUSPECT_PERIODS
         return node.id in self._failed_s
+
+    def _find_early(self, nodes: Mapping[str, Node], now_s: float) -> list[str]:
+        """Nodes whose silence is long enough because gossip doubts them too."""
+        early = []
+        for node_id, doubt in self._doubts.items():
+            needed = GIVEN_UP_PERIODS if doubt.given_up else SUSPECTED_PERIODS
+            is_unanswered = now_s - doubt.asked_s >= UNANSWERED_PERIODS * self.period_s
+            if is_unanswered and self._silence_periods(node_id, now_s) >= needed:
+                early.append((node_id, doubt.asked_s))
+        return [node_id for node_id, asked_s in early if self._are_others_heard(nodes, asked_s)]
+
+    def _are_others_heard(self, nodes: Mapping[str, Node], since_s: float) -> bool:
+        """Whether the nodes that were not heard since would be no mass failure, were they all gone."""
+        live = [node.id for node in _counted(nodes) if node.status.state in LIVE_STATES]
+        n_heard = sum(self._heard_s.get(node_id, -math.inf) > since_s for node_id in live)
+        return n_heard > 0 and not _is_mass(len(live) - n_heard, len(live))
 
     def _silence_periods(self, node_id: str, now_s: float) -> float:
         since_s = min(self.last_contact_s(node_id), self._unserved_s.get(node_id, math.inf))

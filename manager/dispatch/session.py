@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from beeyard.core.errors import RemoteProtocolError
-from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Refused, RenewRequest, StatusAck, Welcome
+from beeyard.core.wire import FromAgent, IdentityReply, LeaseRenewed, Probe, Refused, RenewRequest, StatusAck, Welcome
 from beeyard.manager.dispatch.assignments import AssignmentBook
 from beeyard.manager.dispatch.pacer import Pacer
 from beeyard.manager.dispatch.routes import RouteBook
@@ -51,7 +51,11 @@ class Session:
         book: AssignmentBook,
         routes: RouteBook,
         pacer: Pacer,
+        *,
+        answers_probes: bool = False,
     ) -> None:
+        self.answers_probes = answers_probes
+        self._probe_due = False
         self._routes = routes
         self._pacer = pacer
         self.node_id = node_id
@@ -99,6 +103,12 @@ class Session:
     def resync(self) -> None:
         """The agent asks for a complete set."""
         self._book.request_complete()
+        self._speak_within(WINDOW_S)
+
+    def probe(self) -> None:
+        """Have the agent say at once that it is there."""
+        assert self.answers_probes, "one that does not know the question would end the session"
+        self._probe_due = True
         self._speak_within(WINDOW_S)
 
     def acknowledge(self, number: int) -> None:
@@ -222,6 +232,9 @@ class Session:
         if self.refused is not None:
             return [self.refused]
         messages: list[object] = []
+        if self._probe_due:
+            self._probe_due = False
+            messages.append(Probe())
         if self._ack_due:
             self._ack_due = False
             messages.append(StatusAck(number=self._acked))

@@ -41,8 +41,15 @@ async def mark_unknown(store: Store) -> None:
         log.error("nodes not marked unknown after the restart", error=str(error))
 
 
-async def watch_liveness(host: Host, store: Store, liveness: Liveness, on_down: Callable[[str], None]) -> None:
-    """Judge once a second until cancelled; `on_down` is called with each node once it is DOWN in the store."""
+async def watch_liveness(
+    host: Host, store: Store, liveness: Liveness, on_down: Callable[[str], None], before: Callable[[float], None]
+) -> None:
+    """Judge once a second until cancelled.
+
+    Args:
+        on_down: called with each node once it is DOWN in the store.
+        before: called with the time before each judgement.
+    """
     while True:
         slept_s = trio.current_time()
         await trio.sleep(TICK_S)
@@ -53,6 +60,7 @@ async def watch_liveness(host: Host, store: Store, liveness: Liveness, on_down: 
             liveness.clock_gap(now_s)
         if store.cluster is not None:
             liveness.period_s = store.cluster.heartbeat_s
+        before(now_s)
         failed = liveness.judge(store.nodes, now_s)
         settled = liveness.settled(store.nodes)
         unopened = _unopened(store, host.wall_now_s())

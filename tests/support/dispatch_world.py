@@ -210,16 +210,28 @@ class DispatchWorld:
         return self.host.pki.inspect(answer.certificate_pem)
 
     async def say_hello(
-        self, peer: PeerCertificate | None, description: NodeDescription = A_DESCRIPTION, *, lockstep: bool = False
+        self,
+        peer: PeerCertificate | None,
+        description: NodeDescription = A_DESCRIPTION,
+        *,
+        lockstep: bool = False,
+        answers_probes: bool = False,
     ) -> Agent:
         """Somebody who asks for a session; nothing of the answer has been read."""
         agent = await self.connect(peer, lockstep=lockstep)
-        await agent.say(Hello(protocol_version=PROTOCOL_VERSION, description=description))
+        hello = Hello(protocol_version=PROTOCOL_VERSION, description=description, answers_probes=answers_probes)
+        await agent.say(hello)
         return agent
 
-    async def session(self, peer: PeerCertificate, description: NodeDescription = A_DESCRIPTION) -> Agent:
+    async def session(
+        self,
+        peer: PeerCertificate,
+        description: NodeDescription = A_DESCRIPTION,
+        *,
+        answers_probes: bool = False,
+    ) -> Agent:
         """An agent in its session, which has read its first assignments."""
-        agent = await self.say_hello(peer, description)
+        agent = await self.say_hello(peer, description, answers_probes=answers_probes)
         agent.welcome = await agent.hear(Welcome)
         agent.first = await agent.hear(Assignments)
         return agent
