@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import structlog
@@ -23,6 +24,7 @@ from beeyard.agent.ports import PortStep
 from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.vlan import VlanStep
 from beeyard.core.errors import ClusterError, InvalidSpec
+from beeyard.discovery.peers.url import is_search, parse_peer, parse_search, rejoined
 from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller, Host
@@ -40,8 +42,12 @@ log = structlog.get_logger(__name__)
 def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     """The configuration as the daemon gets it. Raises SettingsError."""
     config = settings.config
+    if settings.source("managers").startswith(("-", "$")):  # a list in one word, with commas between
+        config = msgspec.structs.replace(config, managers=rejoined(config.managers))
     if not config.managers:
-        raise settings.fault("managers", "give the address of at least one manager, HOST:PORT")
+        raise settings.fault(
+            "managers", "give the address of at least one manager, HOST:PORT, or self:// to have it found"
+        )
     for name in ("state_dir", "log_dir", "launcher", "cgroup_root"):
         path: str = getattr(config, name)
         if path and not path.startswith("/"):
@@ -49,8 +55,7 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     if config.launcher and os.path.dirname(os.path.dirname(config.launcher)) == "/":
         reason = "it must be in a directory of its own, such as /run/NAME/socket: tasks find that directory empty"
         raise settings.fault("launcher", f"{config.launcher!r} is not right: {reason}")
-    for address in config.managers:
-        _check_manager(settings, address)
+    _check_managers(settings, config)
     token = config.join_token or _token_in_file(settings)
     try:
         if token:
@@ -72,18 +77,34 @@ def complete(settings: Settings[AgentConfig]) -> AgentConfig:
     return msgspec.structs.replace(config, managers=managers, join_token=token, log_dir=log_dir)
 
 
+def _check_managers(settings: Settings[AgentConfig], config: AgentConfig) -> None:
+    try:
+        search = parse_search(config.managers)
+    except InvalidSpec as error:
+        raise settings.fault("managers", error.reason) from error
+    if config.advertise:
+        if search is None:
+            raise settings.fault("advertise", "it counts only where managers are found by self:// or serf://")
+        try:
+            parse_peer(config.advertise, search.port)
+        except InvalidSpec as error:
+            raise settings.fault(
+                "advertise", f"{config.advertise!r} is not right: it must be HOST or HOST:PORT"
+            ) from error
+    for address in config.managers:
+        if not is_search(address):
+            _check_manager(settings, address)
+
+
 def _check_manager(settings: Settings[AgentConfig], address: str) -> None:
-    if address.startswith("self://"):
-        raise settings.fault(
-            "managers", f"{address!r}: this version does not find managers by itself; give HOST:PORT of at least one"
-        )
     try:
         parsed = parse_address(with_scheme(address, "tcp://"))
     except InvalidSpec:
         parsed = None
     if not isinstance(parsed, TcpAddress) or parsed.port == 0:
         raise settings.fault(
-            "managers", f"{address!r} is not right: it must be HOST:PORT; an IPv6 host goes in brackets"
+            "managers",
+            f"{address!r} is not right: it must be HOST:PORT; an IPv6 host goes in brackets",
         )
 
 
@@ -191,10 +212,15 @@ JOIN = Command(
 def main(arguments: list[str]) -> int:
     """Run until SIGTERM or SIGINT; 1 when it cannot start or was refused."""
     parser = JOIN.parser()
-    parser.add_argument("manager", nargs="*", metavar="HOST:PORT", help="a manager to join, as --managers")
+    parser.add_argument(
+        "manager",
+        nargs="*",
+        metavar="MANAGER",
+        help="HOST:PORT of a manager to join, or self:// to find one, as --managers",
+    )
     parser.add_argument("--purge", action="store_true", help="stop every task of this state directory, and end")
     options = parser.parse_args(arguments)
-    flags = {"managers": ",".join(options.manager)} if options.manager else {}
+    flags = {"managers": _as_list(options.manager)} if options.manager else {}
     only_looks = options.check_config or options.print_config
     if os.geteuid() != 0 and not only_looks:
         print("beeyard join: needs root, for network namespaces and cgroups", file=sys.stderr)
@@ -202,6 +228,12 @@ def main(arguments: list[str]) -> int:
     if options.purge and not only_looks:
         return _purge(options)
     return JOIN.main(options, flags)
+
+
+def _as_list(managers: Sequence[str]) -> str:
+    """What stands on the command line as one value of --managers. URLs come last: what follows one there belongs to it."""
+    named = [part for text in managers if not is_search(text) for part in text.split(",")]
+    return json.dumps([*named, *filter(is_search, managers)])
 
 
 def _purge(options: object) -> int:

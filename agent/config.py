@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from beeyard.agent.hook_policy import HookPolicy
+from beeyard.discovery.settings import DiscoverySettings
 from beeyard.runtime.settings import reloadable, secret
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -21,8 +22,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Where identity and task records live. Losing it costs the node its identity; tasks that run are found all the same.
     state_dir: str = "/var/lib/beeyard/agent"
-    # Addresses of managers to try, in this order; more are learned from each session.
+    # Addresses of managers to try, in this order; more are learned from each session. Or how to find them: "self://:3388"
+    # looks for peers on its own, "serf://10.0.0.7,host2:7946" begins with these; their gossip tells of managers.
     managers: tuple[str, ...] = ()
+    # HOST or HOST:PORT by which peers know this host; "": the address that leads to them. Only with self:// or serf://.
+    advertise: str = ""
+    discovery: DiscoverySettings = DiscoverySettings()
     # "SWMTKN-1-…", needed until the node has joined once; or a file that holds it.
     join_token: Annotated[str, secret()] = ""
     join_token_file: str = ""

@@ -15,8 +15,9 @@ from beeyard.agent.admission import Admission
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.contact import Contact
 from beeyard.agent.describe import Describer
+from beeyard.agent.discovery import AgentDiscovery
 from beeyard.agent.host_access import HostAccessStep
-from beeyard.agent.identity import IdentityKeeper, JoinToken, parse_token
+from beeyard.agent.identity import IdentityKeeper, JoinToken, Stranger, parse_token
 from beeyard.agent.local_state import LocalState
 from beeyard.agent.manager_list import ManagerList
 from beeyard.agent.node_hooks import OWN_DIRS, NodeHookStep
@@ -34,6 +35,7 @@ from beeyard.agent.vlan import VlanStep
 from beeyard.agent.volumes import VolumeStep
 from beeyard.agent.workload import Workload
 from beeyard.core.errors import ClusterError, HostError, InvalidSpec, PeerError, PeerRefused
+from beeyard.discovery.peers.url import is_search
 from beeyard.runtime.host import Host
 
 log = structlog.get_logger(__name__)
@@ -57,17 +59,21 @@ async def run(
 async def _run(host: Host, config: AgentConfig, task_status: trio.TaskStatus[RunningAgent]) -> None:
     token = parse_token(config.join_token) if config.join_token else None
     if not config.managers:
-        raise InvalidSpec("managers", "give the address of at least one manager, such as tcp://10.0.0.1:2377")
+        raise InvalidSpec(
+            "managers", "give the address of at least one manager, such as tcp://10.0.0.1:2377, or self://"
+        )
     identity = IdentityKeeper(host, config.state_dir)
     is_member = await identity.load(token)
     if not is_member and token is None:
         raise InvalidSpec("join token", "this node is not a member of a cluster yet and needs one to join")
-    managers = ManagerList(host.files, config.state_dir, config.managers)
+    managers = ManagerList(host.files, config.state_dir, [a for a in config.managers if not is_search(a)])
     await managers.load()
+    cluster = token.ca_digest if token is not None else identity.ca_digest
+    discovery = AgentDiscovery(host, config, cluster, identity.node_id)
 
     state = LocalState(host, config.state_dir)
     try:
-        await _serve(host, config, identity, managers, state, None if is_member else token, task_status)
+        await _serve(host, config, identity, managers, state, discovery, None if is_member else token, task_status)
     finally:
         with trio.CancelScope(shield=True):  # Safety: bounded by the disk
             await state.aclose()
@@ -79,6 +85,7 @@ async def _serve(
     identity: IdentityKeeper,
     managers: ManagerList,
     state: LocalState,
+    discovery: AgentDiscovery,
     token: JoinToken | None,
     task_status: trio.TaskStatus[RunningAgent],
 ) -> None:
@@ -99,15 +106,18 @@ async def _serve(
         workload.adopt(records, controllers)
         nursery.start_soon(equipment.routes.run)
         nursery.start_soon(ports.watch)
+        await discovery.start(nursery, managers)
         connector = Connector(equipment, managers, workload)
-        task_status.started(RunningAgent(config, describer, reporter, workload, connector, steps))
+        task_status.started(RunningAgent(config, describer, reporter, workload, connector, discovery, steps))
         end = None if token is None else await _join(equipment, managers, token)
         if end is None:
+            await discovery.joined(identity.node_id)
             end = await connector.run()
         if isinstance(end, Removed):
             log.warning("this node was removed from the cluster: its tasks are stopped", reason=str(end))
             await workload.abandon()
             await equipment.routes.abandon()
+            await discovery.leave()
         nursery.cancel_scope.cancel()
     if isinstance(end, Removed):
         await identity.forget()
@@ -143,9 +153,14 @@ async def _join(equipment: Equipment, managers: ManagerList, token: JoinToken) -
     host, config = equipment.host, equipment.config
     n_failures = 0
     while True:
-        address = managers.current
+        address = await managers.current()
         try:
             await equipment.identity.join(address, token, config.node_name or host.hostname)
+        except Stranger as error:
+            # Anybody may say in gossip that he is a manager: what a person configured is an error, this is none.
+            if not managers.is_hearsay(address):
+                return error
+            log.warning("this is no manager of the cluster", manager=address, reason=str(error))
         except (PeerRefused, HostError) as error:
             return error
         except PeerError as error:

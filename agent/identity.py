@@ -47,6 +47,10 @@ log = structlog.get_logger(__name__)
 A = TypeVar("A")
 
 
+class Stranger(PeerRefused):
+    """Whoever answered has not shown that it is a manager of this cluster."""
+
+
 class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     """A join token in its parts."""
 
@@ -109,6 +113,11 @@ class IdentityKeeper:
         """This node's id, "" as long as it has none."""
         return self._identity.node_id if self._identity is not None else ""
 
+    @property
+    def ca_digest(self) -> str:
+        """Digest of the CA of the cluster that this node belongs to, as in its join tokens."""
+        return self._host.pki.digest(self.current.ca_certificate_pem)
+
     async def load(self, token: JoinToken | None) -> bool:
         """Read the identity from disk. False when there is none that can still be used.
 
@@ -153,12 +162,16 @@ class IdentityKeeper:
         """Ask one manager to let this node in, and keep what it gives.
 
         Raises:
-            PeerRefused: the manager said no for good, or is not of the token's cluster.
+            Stranger: it is not of the token's cluster.
+            PeerRefused: the manager said no for good.
             PeerError: it cannot be reached, or said to try later.
         """
-        ca_certificate_pem = (await self._ask(address, Credentials(), CaRequest(), CaReply)).ca_certificate_pem
+        try:
+            ca_certificate_pem = (await self._ask(address, Credentials(), CaRequest(), CaReply)).ca_certificate_pem
+        except PeerRefused as error:
+            raise Stranger(str(error)) from error
         if self._host.pki.digest(ca_certificate_pem) != token.ca_digest:
-            raise PeerRefused(f"the manager at {address} is not of the cluster that the join token is for")
+            raise Stranger(f"the manager at {address} is not of the cluster that the join token is for")
         csr_pem, key_pem = self._host.pki.new_request()
         node_id = self._identity.node_id if self._identity is not None else ""
         request = JoinRequest(token=token.text, csr_pem=csr_pem, hostname=hostname, node_id=node_id)
@@ -232,4 +245,4 @@ class IdentityKeeper:
         return reply
 
 
-__all__ = ["Identity", "IdentityKeeper", "JoinToken", "parse_token"]
+__all__ = ["Identity", "IdentityKeeper", "JoinToken", "Stranger", "parse_token"]

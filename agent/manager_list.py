@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
+import trio
 
 from beeyard.core.errors import DiskError
 from beeyard.runtime.host import Files
@@ -17,14 +18,20 @@ log = structlog.get_logger(__name__)
 
 
 class ManagerList:
-    """Addresses of managers, tried in turn: those of the configuration, then those that managers told us."""
+    """Addresses of managers, tried in turn: those of the configuration, those that managers told us, and what gossip says."""
 
     def __init__(self, files: Files, state_dir: str, configured: Sequence[str]) -> None:
         self._files = files
         self._path = f"{state_dir}/managers"
         self._configured = list(configured)
         self._learned: list[str] = []
-        self._position = 0
+        self._found: Callable[[], Sequence[str]] = lambda: ()
+        self._found_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
+        self._turn = ""  # whose turn it is; "": the first one's
+
+    def also(self, found: Callable[[], Sequence[str]], changed: Callable[[], Awaitable[None]]) -> None:
+        """Try these as well, whoever says them; `changed` waits until they may be others."""
+        self._found, self._found_changed = found, changed
 
     async def load(self) -> None:
         """Read what was learned earlier; a damaged file counts as none."""
@@ -38,28 +45,34 @@ class ManagerList:
     @property
     def addresses(self) -> list[str]:
         """All of them, each once, in the order in which they are tried."""
-        return list(dict.fromkeys([*self._configured, *self._learned]))
+        return list(dict.fromkeys([*self._configured, *self._learned, *self._found()]))
 
-    @property
-    def current(self) -> str:
-        """The one to connect to now."""
-        addresses = self.addresses
-        assert addresses, "an agent without a manager's address cannot be configured"
-        return addresses[self._position % len(addresses)]
+    def is_hearsay(self, address: str) -> bool:
+        """Whether neither a person nor a manager of the cluster named this one."""
+        return address not in self._configured and address not in self._learned
+
+    async def current(self) -> str:
+        """The one to connect to now; waits while none is known."""
+        while not (addresses := self.addresses):
+            log.info("no manager is known yet; waiting until gossip tells of one")
+            await self._found_changed()
+        if self._turn not in addresses:
+            self._turn = addresses[0]
+        return self._turn
 
     def advance(self) -> None:
         """That one did not work: the next one's turn."""
-        self._position = (self._position + 1) % len(self.addresses)
+        addresses = self.addresses
+        # One that is gone meanwhile is followed by the first.
+        at = addresses.index(self._turn) if self._turn in addresses else -1 if self._turn else 0
+        self._turn = addresses[(at + 1) % len(addresses)] if addresses else ""
 
     async def learn(self, addresses: Sequence[str]) -> None:
         """Take over what a manager says about the managers there are. A disk that refuses costs only the memory of it."""
         learned = list(addresses[:LEARNED_MAX])
         if not learned or learned == self._learned:
             return
-        current = self.current
         self._learned = learned
-        if current in self.addresses:
-            self._position = self.addresses.index(current)
         try:
             await self._files.replace(self._path, msgspec.json.encode(learned))
         except DiskError as error:

@@ -9,6 +9,7 @@ import trio
 
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.describe import Describer
+from beeyard.agent.discovery import AgentDiscovery
 from beeyard.agent.node_hooks import NodeHookStep
 from beeyard.agent.reporter import Reporter
 from beeyard.agent.session import Connector
@@ -31,6 +32,7 @@ class RunningAgent:
         reporter: Reporter,
         workload: Workload,
         connector: Connector,
+        discovery: AgentDiscovery,
         steps: Sequence[Step],
     ) -> None:
         self._config = config
@@ -38,6 +40,7 @@ class RunningAgent:
         self._reporter = reporter
         self._workload = workload
         self._connector = connector
+        self._discovery = discovery
         self._steps = steps
 
     def summary(self) -> str:
@@ -45,7 +48,8 @@ class RunningAgent:
         manager = self._connector.manager.removeprefix("tcp://")
         n_tasks = self._workload.n_unfinished
         where = f"in session with {manager}" if manager else f"no manager answers: {', '.join(self._config.managers)}"
-        return f"{where}; {n_tasks} task{'' if n_tasks == 1 else 's'}"
+        parts = (where, self._discovery.summary(), f"{n_tasks} task{'' if n_tasks == 1 else 's'}")
+        return "; ".join(part for part in parts if part)
 
     def reload(self, config: object) -> None:
         """Take over what may change."""
@@ -56,9 +60,15 @@ class RunningAgent:
                 step.take_policy(config.hooks)
 
     async def prepare_stop(self) -> None:
-        """With `drain_on_stop`: have the tasks run elsewhere and wait until none is left here, for as long as is allowed."""
-        if not self._config.drain_on_stop:
-            return
+        """With `drain_on_stop`: have the tasks run elsewhere and wait until none is left here, for as long as is allowed.
+
+        Then say farewell in the gossip.
+        """
+        if self._config.drain_on_stop:
+            await self._drain()
+        await self._discovery.leave()
+
+    async def _drain(self) -> None:
         timeout_s = self._config.drain_timeout_s
         log.info("draining this node before the agent stops", tasks=self._workload.n_unfinished, timeout_s=timeout_s)
         self._describer.stop()

@@ -26,6 +26,17 @@ def is_search(text: str) -> bool:
     return text.startswith((SELF, SERF))
 
 
+def rejoined(entries: Sequence[str]) -> tuple[str, ...]:
+    """A list that was split at its commas with its URLs whole again: what follows `serf://` belongs to it, up to the next."""
+    whole: list[str] = []
+    for entry in entries:
+        if whole and whole[-1].startswith(SERF) and "://" not in entry:
+            whole[-1] += f",{entry}"
+        else:
+            whole.append(entry)
+    return tuple(whole)
+
+
 def parse_search(urls: Sequence[str]) -> Search | None:
     """What some URLs say together; None when there are none.
 
@@ -84,4 +95,4 @@ def _addresses_of(url: str) -> list[Address]:
     return found
 
 
-__all__ = ["SELF", "SERF", "Search", "is_search", "parse_peer", "parse_search"]
+__all__ = ["SELF", "SERF", "Search", "is_search", "parse_peer", "parse_search", "rejoined"]

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from beeyard.agent.command import main
+from beeyard.agent.command import complete, main
+from beeyard.agent.config import AgentConfig
+from beeyard.runtime.settings import resolve
 
 TOKEN = f"SWMTKN-1-{'d' * 50}-{'s' * 25}"
+NOBODY = "give the address of at least one manager, HOST:PORT, or self:// to have it found"
 ELSEWHERE = "it must be HOST:PORT; an IPv6 host goes in brackets"
 
 
@@ -23,15 +26,27 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "managers: give the address of at least one manager, HOST:PORT"),
-        (("--join-token", TOKEN), "managers: give the address of at least one manager, HOST:PORT"),
+        ((), f"managers: {NOBODY}"),
+        (("--join-token", TOKEN), f"managers: {NOBODY}"),
         (("10.0.0.1",), f"--managers: '10.0.0.1' is not right: {ELSEWHERE}"),
         (("fd00::1:2377",), f"--managers: 'fd00::1:2377' is not right: {ELSEWHERE}"),
         (("m1:0",), f"--managers: 'm1:0' is not right: {ELSEWHERE}"),
         (("m1:2377", "unix:///run/x"), f"--managers: 'unix:///run/x' is not right: {ELSEWHERE}"),
         (
-            ("self://",),
-            "--managers: 'self://': this version does not find managers by itself; give HOST:PORT of at least one",
+            ("self://10.0.0.1",),
+            "--managers: 'self://10.0.0.1' is not right: it is self:// or self://:PORT, which names no host",
+        ),
+        (
+            ("serf://",),
+            "--managers: 'serf://' names nobody: it is serf://HOST,HOST:PORT; self:// finds peers without any",
+        ),
+        (
+            ("m1:2377", "--advertise", "10.0.0.1"),
+            "--advertise: it counts only where managers are found by self:// or serf://",
+        ),
+        (
+            ("self://", "--advertise", "10.0.0.1:x"),
+            "--advertise: '10.0.0.1:x' is not right: it must be HOST or HOST:PORT",
         ),
         (
             ("m1:2377", "--join-token", "secret"),
@@ -162,3 +177,29 @@ def test_without_root_nothing_is_tried(
     assert main([*flags, "--state-dir", str(tmp_path / "state")]) == 1
     assert capsys.readouterr().err == "beeyard join: needs root, for network namespaces and cgroups\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "managers"),
+    [
+        ("self://:3388", ("self://:3388",)),
+        ("serf://10.0.0.7,host2:7946", ("serf://10.0.0.7,host2:7946",)),
+        ("m1:2377,serf://a,b:1,self://", ("tcp://m1:2377", "serf://a,b:1", "self://")),
+        ('["m1:2377", "serf://a,b:1"]', ("tcp://m1:2377", "serf://a,b:1")),
+    ],
+)
+def test_urls_of_peers_stay_whole_in_a_list_of_one_word(flag: str, managers: tuple[str, ...]) -> None:
+    """Though it has commas between its entries."""
+    assert complete(resolve(AgentConfig, "BEEYARD_AGENT_", flags={"managers": flag})).managers == managers
+
+
+def test_a_list_in_a_file_is_taken_as_it_is() -> None:
+    """What follows a URL there is a manager."""
+    file = ("agent.toml", 'managers = ["serf://a", "m1:2377"]')
+    assert complete(resolve(AgentConfig, "BEEYARD_AGENT_", file=file)).managers == ("serf://a", "tcp://m1:2377")
+
+
+def test_managers_and_urls_stand_side_by_side_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """In any order."""
+    assert main(["serf://a,b", "m1:2377,m2:2377", "--print-config"]) == 0
+    assert 'managers = ["m1:2377", "m2:2377", "serf://a,b"]' in capsys.readouterr().out

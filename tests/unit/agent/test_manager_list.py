@@ -32,7 +32,7 @@ async def test_each_failure_moves_on_and_the_round_begins_again(disk):
     managers = a_list(disk, A, B)
     seen = []
     for _ in range(3):
-        seen.append(managers.current)
+        seen.append(await managers.current())
         managers.advance()
     assert seen == [A, B, A]
 
@@ -48,7 +48,7 @@ async def test_learning_keeps_the_turn(disk, autojump_clock):
     managers = a_list(disk, A, B)
     managers.advance()
     await managers.learn([C])
-    assert managers.current == B
+    assert await managers.current() == B
 
 
 async def test_a_disk_that_refuses_costs_only_the_memory(disk, autojump_clock):
