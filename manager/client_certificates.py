@@ -159,7 +159,7 @@ class ServerIdentity:
 def server_names(config: ManagerConfig, hostname: str) -> tuple[str, ...]:
     """Names and addresses for the server's certificate: the configured ones, and what is known anyway."""
     names = [*config.api_names, hostname, "localhost", "127.0.0.1"]
-    for address in (config.api_listen, config.listen, config.advertise):
+    for address in (config.api_listen, config.token_listen, config.listen, config.advertise):
         where = parse_address(address) if address else None
         if isinstance(where, TcpAddress) and where.host not in ("0.0.0.0", "::"):
             names.append(where.host)

@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.discovery.published.url import parse_url
 from beeyard.manager import daemon
 from beeyard.manager.config import ManagerConfig
 from beeyard.runtime import real
@@ -23,10 +24,11 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
         ("listen", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
         ("advertise", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
         ("api_listen", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
+        ("token_listen", "tcp://", TcpAddress, "HOST:PORT; an IPv6 host goes in brackets"),
         ("api_socket", "unix://", UnixAddress, "an absolute path"),
     ):
         value: str = getattr(config, name)
-        if not value and name in ("advertise", "api_listen"):
+        if not value and name in ("advertise", "api_listen", "token_listen"):
             continue
         try:
             parsed = parse_address(with_scheme(value, scheme))
@@ -40,6 +42,12 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
             "api_listen",
             f"{config.api_listen} is where agents connect (listen): docker clients need a port of their own",
         )
+    if config.discovery_url:
+        try:
+            parse_url(config.discovery_url, config.discovery_options)
+        except InvalidSpec as error:
+            name = "discovery_options" if error.field == "discovery option" else "discovery_url"
+            raise settings.fault(name, error.reason) from None
     if config.host_port_last < config.host_port_first:
         raise settings.fault(
             "host_port_last", f"{config.host_port_last} is below host_port_first, {config.host_port_first}"
@@ -87,7 +95,10 @@ MANAGE = Command(
 
 def main(arguments: list[str]) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 1 when it cannot start, with one line that says why."""
-    return MANAGE.main(MANAGE.parser().parse_args(arguments))
+    parser = MANAGE.parser()
+    parser.add_argument("url", nargs="?", metavar="URL", help="where lists of nodes are published, as --discovery-url")
+    options = parser.parse_args(arguments)
+    return MANAGE.main(options, {"discovery_url": options.url} if options.url else {})
 
 
 __all__ = ["MANAGE", "main"]

@@ -39,6 +39,15 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     api_names: tuple[str, ...] = ()
     # What agents are told to connect to, "tcp://10.0.0.7:2377"; "": the address that is listened on.
     advertise: str = ""
+    # Where this manager puts the list of its local members and reads those of all managers, "etcd://10.0.0.5:2379/racks"; "":
+    # nowhere. And how: NAME=VALUE, see discovery.published.url.
+    discovery_url: str = ""
+    discovery_options: tuple[str, ...] = ()
+    # How long this manager's list outlives it, and lists that a server lost are missed before they count as gone. Shorter: a
+    # dead manager's nodes are gone sooner, and a slow one's too. ZooKeeper gives no more than 40 s by default.
+    discovery_ttl_s: Annotated[float, msgspec.Meta(ge=3, le=3600)] = 30.0
+    # The token service, over TLS, "tcp://0.0.0.0:3380"; "": not served.
+    token_listen: str = ""
     node_name: str = ""  # of the node on this manager's own host; "": its hostname
     log_level: Annotated[Literal["debug", "info", "warning", "error"], reloadable()] = "info"
     # How often agents say that they are there; a node that is silent for three of these is down and its tasks are replaced.

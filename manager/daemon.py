@@ -19,7 +19,8 @@ from beeyard.core.states import NodeState, Role
 from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.api.remote import serve_remote
-from beeyard.manager.api.status import PutAside
+from beeyard.manager.api.status import PutAside, TokenSource
+from beeyard.manager.api.token_service import TokenService, serve_tokens
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.decision_log import DecisionLog
@@ -35,6 +36,7 @@ from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
+from beeyard.manager.published import PublishedLists, owner_name
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
 
@@ -95,6 +97,15 @@ async def run(
             ipam,
             planner,
         )
+        cluster = store.cluster
+        if config.discovery_url and cluster is not None:
+            owner = owner_name(config.node_name or host.hostname, cluster.manager_node_id)
+            status.published = PublishedLists(host, config, owner, None)
+            await nursery.start(status.published.run)
+        if config.token_listen:
+            tokens = TokenService(host, store)
+            await nursery.start(partial(serve_tokens, host, store, config, tokens))
+            status.tokens = tokens
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
         if config.api_listen:
@@ -139,6 +150,8 @@ class LiveStatus:
         self._store = store
         self._ipam = ipam
         self._planner = planner
+        self.published: PublishedLists | None = None
+        self.tokens: TokenSource | None = None
 
     @property
     def address(self) -> str:
@@ -150,7 +163,8 @@ class LiveStatus:
         """What an operator should know now."""
         mass_failure = self._dispatcher.mass_failure
         aside = aside_warnings(self._ledger.aside(), self._store.nodes)
-        found = (*self._ledger.all_closed(), *aside, *self._ipam.warnings)
+        lists = self.published.warnings if self.published is not None else ()
+        found = (*self._ledger.all_closed(), *aside, *self._ipam.warnings, *lists)
         return (mass_failure, *found) if mass_failure else found
 
     @property

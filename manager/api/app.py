@@ -15,6 +15,7 @@ from beeyard import __version__
 from beeyard.core.errors import ClusterError, NotLeader, OutOfSequence, RequestError
 from beeyard.manager.api import (
     client_certificates,
+    discovery,
     distribution,
     explain,
     metrics,
@@ -97,6 +98,7 @@ class App:
             explain,
             what_if,
             client_certificates,
+            discovery,
         )
         # By the path's first segment, so that a request is matched against a few patterns and not against all.
         table: dict[str, list[BaseRoute]] = {}

@@ -77,6 +77,11 @@ class Call:
         peer = self._scope.get("extensions", {}).get("beeyard.peer", {})
         return peer.get("certificate") is not None
 
+    @property
+    def body(self) -> bytes:
+        """The body as it came."""
+        return self._body
+
     def path(self, name: str) -> str:
         """A parameter of the route."""
         value: str = self._scope["path_params"][name]

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from beeyard.core.resources import Resources, Room
 from beeyard.manager.api.call import Call, Reply, route
 from beeyard.manager.api.context import Context
+from beeyard.manager.api.discovery import metric_lines
 from beeyard.manager.api.lookup import node_name
 
 _SERIES: tuple[tuple[str, str, Callable[[Room], Resources]], ...] = (
@@ -34,6 +35,8 @@ async def metrics(context: Context, call: Call) -> Reply:
         if room is not None:
             rooms.append((f'node="{_escaped(node_name(node))}",node_id="{node.id}"', room))
     lines = list(_lines(rooms))
+    if context.status.published is not None:
+        lines += metric_lines(context.status.published)
     return Reply("".join(f"{line}\n" for line in lines).encode(), content_type=CONTENT_TYPE)
 
 

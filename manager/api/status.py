@@ -10,6 +10,7 @@ from beeyard.core.model import Network, Task
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.resources import Room
 from beeyard.core.states import Role
+from beeyard.manager.published import PublishedLists
 
 
 class PutAside(NamedTuple):
@@ -19,6 +20,13 @@ class PutAside(NamedTuple):
     mac: str
     node: str  # hostname of the node that found it
     until_at_s: float  # by the wall clock
+
+
+class TokenSource(Protocol):
+    """The token service as the API sees it."""
+
+    def new_url(self) -> str:
+        """A discovery URL with a new token."""
 
 
 class ManagerStatus(Protocol):
@@ -69,6 +77,14 @@ class ManagerStatus(Protocol):
         """
 
     @property
+    def published(self) -> PublishedLists | None:
+        """What managers publish at the discovery URL; None: there is no URL."""
+
+    @property
+    def tokens(self) -> TokenSource | None:
+        """This manager's token service; None: it serves none."""
+
+    @property
     def ipam_plugins(self) -> Sequence[str]:
         """Names of the IPAM plugins that networks use."""
 
@@ -87,4 +103,4 @@ class ManagerStatus(Protocol):
         """Why a task whose node is down is not replaced, as in a mass failure; else "". Shown as the task's error."""
 
 
-__all__ = ["ManagerStatus", "PutAside"]
+__all__ = ["ManagerStatus", "PutAside", "TokenSource"]

@@ -14,9 +14,10 @@ from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.pools import pools_of
 from beeyard.core.resources import Room
 from beeyard.core.states import Role
-from beeyard.manager.api.status import PutAside
+from beeyard.manager.api.status import PutAside, TokenSource
 from beeyard.manager.control.network import create_network
 from beeyard.manager.control.network_release import release_addresses
+from beeyard.manager.published import PublishedLists
 from beeyard.manager.store import Store, Transaction
 
 
@@ -31,6 +32,8 @@ class PlainStatus:
         self.held: dict[str, str] = {}
         self.refusals: dict[str, list[str]] = {}  # by task: nodes
         self.n_rotations = 0
+        self.published: PublishedLists | None = None
+        self.tokens: TokenSource | None = None
 
     @property
     def ipam_plugins(self) -> list[str]:
