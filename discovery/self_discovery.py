@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -51,7 +51,7 @@ class SelfDiscovery:
         node_name: the member's name, one in the cluster.
         state_dir: where the peers that are known are kept.
         cluster: digest of the cluster's CA; members of another cluster are neither merged nor shown.
-        tags: more of this member's tags.
+        tags: more of this member's tags, given the host of its advertised address.
         port: where to gossip, by UDP and TCP. When another daemon of this host has it, the next free one is taken, and that
             daemon is joined.
         given: HOST:PORT of peers to begin with.
@@ -66,7 +66,7 @@ class SelfDiscovery:
         node_name: str,
         state_dir: str,
         cluster: str,
-        tags: Mapping[str, str],
+        tags: Callable[[str], Mapping[str, str]],
         port: int,
         given: Sequence[Address] = (),
         advertise: str = "",
@@ -75,7 +75,8 @@ class SelfDiscovery:
         self._host = host
         self._name = node_name
         self._cluster = cluster
-        self._tags = dict(tags)
+        self._tags_for = tags
+        self._tags: Mapping[str, str] = {}
         self._port = port
         self._given = list(given)
         self._advertise = advertise
@@ -105,6 +106,7 @@ class SelfDiscovery:
         prober = Prober(self._host, PacketCodec(await self._keyring(), compress=False))
         searcher = Searcher(self._host, prober, self._settings, self._port)
         me = await self._address(searcher)
+        self._tags = self._tags_for(me.host)
         async with trio.open_nursery() as nursery:
             node, port = await self._start(nursery, me)
             self._node = node
