@@ -151,6 +151,7 @@ class Bridge:
             del rivals[next(iter(rivals))]
 
     def notify_ping_complete(self, name: str, rtt_s: float, payload: bytes) -> None:
+        self._context.rtts.observe(rtt_s)
         if not payload:
             return
         try:

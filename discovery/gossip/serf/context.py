@@ -11,6 +11,7 @@ from beeyard.discovery.gossip.serf.config import SerfConfig
 from beeyard.discovery.gossip.serf.event import Event, MemberEvent
 from beeyard.discovery.gossip.serf.lamport import LamportClock
 from beeyard.discovery.gossip.serf.roster import Roster
+from beeyard.discovery.gossip.serf.rtt_histogram import RttHistogram
 from beeyard.discovery.gossip.swim import Memberlist
 from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue
 
@@ -39,6 +40,7 @@ class Context:
         self.clock = LamportClock()
         self.roster = Roster(config, emit)
         self.dropped: Counter[str] = Counter()
+        self.rtts = RttHistogram()
         # Who goes by the name of a member from another address: they may be answered, but are no members.
         self.rivals: dict[Address, float] = {}
         self.memberlist: Memberlist  # set by `Serf`, since it wants a delegate that wants this
@@ -73,6 +75,11 @@ class Broadcasts:
         if len(queue) > self._n_queued_max:
             queue.prune(self._n_queued_max)
         return True
+
+    def forget(self) -> None:
+        """Send nothing of what waits."""
+        for queue in (self.intents, self.queries, self.events):
+            queue.prune(0)
 
     def draw(self, overhead: int, limit: int) -> list[bytes]:
         """What fits into a packet with `limit` bytes left."""

@@ -26,7 +26,7 @@ def figures_of(context: Context, clocks: tuple[int, int, int]) -> dict[str, floa
     }
     figures |= {f"swim_{name}": float(count) for name, count in msgspec.structs.asdict(memberlist.counts).items()}
     figures |= {f"dropped_{reason}": float(context.dropped[reason]) for reason in sorted(context.dropped)}
-    return figures
+    return figures | context.rtts.figures()
 
 
 __all__ = ["figures_of"]
