@@ -1,4 +1,4 @@
-"""The compiled kernel's extensions, the program beside each task, and their debug build; the metadata is in pyproject.toml.
+"""The compiled extensions, the program beside each task, and their debug build; the metadata is in pyproject.toml.
 
 CORE_DEBUG=1 turns on every check Cython has (bounds, wraparound, initialised, None), so that a wrong index in the kernel
 raises instead of reading past a column, and the sanitizers of the C compiler. The unit lane runs with both builds.
@@ -45,6 +45,13 @@ extensions = [
     for module in KERNEL_MODULES
     if os.path.exists(f"src/beeyard/core/{module}.pyx")
 ]
+extensions.append(
+    Extension(
+        "beeyard.discovery.gossip.wire.lzw",
+        ["src/beeyard/discovery/gossip/wire/lzw.pyx"],
+        extra_compile_args=["-O1" if DEBUG else "-O3", "-g0"],
+    )
+)
 
 
 def mode_changed() -> bool:

@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
         ["mypy"],
-        ["cython-lint", "core"],
+        ["cython-lint", "core", "discovery"],
         ["sh", "-n", "yard"],
         ["sh", "-n", ".ci/run"],
     ],

@@ -1,0 +1,218 @@
+"""msgpack as memberlist speaks it: the old spec, in which text and bytes are both "raw". Reads what new-spec peers send too.
+
+A struct is a map with Go's field names. A field that is missing or nil has its zero value, one that nobody knows is passed
+over. Go writes an absent slice as nil and an empty one as empty; the rules need not care: both are b"" or (). That a peer
+sent the rarer form is kept in the identity of `EMPTY` and `EMPTY_LIST`, so that bytes come out as they came in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgpack
+
+from beeyard.core.errors import LocalProtocolError, RemoteProtocolError
+from beeyard.discovery.gossip.message import NOWHERE, Address
+
+Fields = dict[bytes, Any]
+
+U8 = 0xFF
+U16 = 0xFFFF
+U32 = 0xFFFF_FFFF
+U64 = 0xFFFF_FFFF_FFFF_FFFF
+
+# msgpack makes room for an array as soon as it has read the length, and arrays nest 1,024 deep: a bigger number would let
+# 3 kB of headers take up memory without end. Nothing that fits into a datagram has longer arrays.
+ARRAY_LENGTH_MAX = 512
+
+
+class _EmptyBytes(bytes):
+    """An empty slice of bytes where Go's senders mostly have none at all."""
+
+
+class _EmptyList(tuple[Any, ...]):
+    """The same of a list."""
+
+
+EMPTY: bytes = _EmptyBytes()
+EMPTY_LIST: tuple[Any, ...] = _EmptyList()
+
+_packer = msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
+
+
+def pack(value: Any) -> bytes:
+    """One value; dicts keep their order, which is to be the sorted one of Go's field names."""
+    packed: bytes = _packer.pack(value)
+    return packed
+
+
+def unpack(data: bytes) -> tuple[Any, bytes]:
+    """The first value in `data`, text as bytes, and what follows it.
+
+    Raises:
+        RemoteProtocolError: there is no whole value.
+    """
+    try:
+        return msgpack.unpackb(data, raw=True, max_array_len=ARRAY_LENGTH_MAX), b""
+    except msgpack.ExtraData as more:
+        return more.unpacked, more.extra
+    except (ValueError, TypeError, OverflowError) as error:
+        raise RemoteProtocolError(f"no msgpack: {error}") from None
+
+
+def unpack_fields(data: bytes) -> Fields:
+    """The map that `data` begins with.
+
+    Raises:
+        RemoteProtocolError: it begins with none.
+    """
+    fields, _ = unpack(data)
+    if type(fields) is not dict:
+        raise RemoteProtocolError(f"a map is due, not {_shown(fields)}")
+    return fields
+
+
+def number(fields: Fields, key: bytes, largest: int) -> int:
+    """A number from 0 to `largest`."""
+    value = fields.get(key, 0)
+    if type(value) is int and 0 <= value <= largest:
+        return value
+    if value is None:
+        return 0
+    raise wrong(key, value, f"a number from 0 to {largest}")
+
+
+def flag(fields: Fields, key: bytes) -> bool:
+    """True or false."""
+    value = fields.get(key, False)
+    if value is True or value is False:
+        return bool(value)
+    if value is None:
+        return False
+    raise wrong(key, value, "true or false")
+
+
+def raw(fields: Fields, key: bytes) -> bytes:
+    """Bytes; `EMPTY` when they are there, but none."""
+    value = fields.get(key)
+    if value is None:
+        return b""
+    if type(value) is bytes:
+        return value or EMPTY
+    raise wrong(key, value, "bytes")
+
+
+def text(fields: Fields, key: bytes) -> str:
+    """Text in UTF-8."""
+    value = fields.get(key)
+    if value is None:
+        return ""
+    if type(value) is bytes:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    raise wrong(key, value, "text in UTF-8")
+
+
+def name(fields: Fields, key: bytes) -> str:
+    """Text that is not empty."""
+    value = text(fields, key)
+    if not value:
+        raise wrong(key, value, "the name of a member")
+    return value
+
+
+def items(fields: Fields, key: bytes) -> tuple[Any, ...]:
+    """A list; `EMPTY_LIST` when it is there, but empty."""
+    value = fields.get(key)
+    if value is None:
+        return ()
+    if type(value) is list:
+        return tuple(value) if value else EMPTY_LIST
+    raise wrong(key, value, "a list")
+
+
+def raws(fields: Fields, key: bytes) -> tuple[bytes, ...]:
+    """A list of bytes, see `items`."""
+    values = items(fields, key)
+    if not values:
+        return values
+    if not all(type(value) is bytes for value in values):
+        raise wrong(key, values, "a list of bytes")
+    return values
+
+
+def texts(fields: Fields, key: bytes) -> tuple[str, ...]:
+    """A list of texts, see `items`."""
+    values = raws(fields, key)
+    try:
+        return tuple([value.decode() for value in values]) if values else values  # type: ignore[return-value] # empty
+    except UnicodeDecodeError:
+        raise wrong(key, values, "a list of texts in UTF-8") from None
+
+
+def address(fields: Fields, host_key: bytes, port_key: bytes) -> Address:
+    """A host and a port; `NOWHERE` when both are missing."""
+    host = fields.get(host_key)
+    port = number(fields, port_key, U16)
+    if not host:
+        return Address("", port) if port else NOWHERE
+    if type(host) is not bytes:
+        raise wrong(host_key, host, "the bytes of an IP address")
+    return Address(host_from_bytes(host), port)
+
+
+def wrong(key: bytes, value: object, right: str) -> RemoteProtocolError:
+    """The error that says what a field must be."""
+    return RemoteProtocolError(f"{key.decode(errors='replace')} is {_shown(value)}: must be {right}")
+
+
+def _shown(value: object) -> str:
+    shown = repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def or_nil(value: bytes) -> bytes | None:
+    """Bytes as most of Go's senders write them: nil for none."""
+    if value:
+        return value
+    return b"" if value is EMPTY else None
+
+
+def list_or_nil(value: Sequence[Any]) -> Sequence[Any] | None:
+    """A list as most of Go's senders write it: nil for none."""
+    if value:
+        return value
+    return () if value is EMPTY_LIST else None
+
+
+@lru_cache(maxsize=8192)
+def host_to_bytes(host: str) -> bytes:
+    """4 bytes for IPv4, which is what peers compare, and 16 for IPv6; none for "".
+
+    Raises:
+        LocalProtocolError: it is not an IP address.
+    """
+    try:
+        return ipaddress.ip_address(host).packed if host else b""
+    except ValueError:
+        raise LocalProtocolError(f"host {host!r} is not an IP address") from None
+
+
+@lru_cache(maxsize=8192)
+def host_from_bytes(packed: bytes) -> str:
+    """The address as text; an IPv4 address within IPv6 is the IPv4 address.
+
+    Raises:
+        RemoteProtocolError: of another length than an IP address.
+    """
+    if len(packed) == 4:
+        return ".".join(map(str, packed))
+    if len(packed) == 16:
+        parsed = ipaddress.IPv6Address(packed)
+        return str(parsed.ipv4_mapped or parsed)
+    raise RemoteProtocolError(f"an IP address has 4 or 16 bytes, not {len(packed)}")

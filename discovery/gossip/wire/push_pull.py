@@ -1,0 +1,159 @@
+"""Push/pull, the exchange of everything: a header, a map for each member, and what the layer above adds, back to back.
+
+Source: memberlist 0.2.2 net.go (pushPullHeader, pushNodeState, sendLocalState, readRemoteState).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgpack
+
+from beeyard.core.errors import RemoteProtocolError
+from beeyard.discovery.gossip.message import NodeRecord, PushPull
+from beeyard.discovery.gossip.wire.dialect import (
+    ARRAY_LENGTH_MAX,
+    U32,
+    Fields,
+    address,
+    flag,
+    host_to_bytes,
+    name,
+    number,
+    or_nil,
+    pack,
+    raw,
+    wrong,
+)
+from beeyard.discovery.gossip.wire.limits import DEFAULT_LIMITS, META_BYTES_MAX, REFUSED_MAX, StreamLimits
+
+VSN_BYTES = 6
+STATE_MAX: Final = 3
+
+
+def encode_push_pull(push_pull: PushPull) -> bytes:
+    """What follows the type byte."""
+    header = {"Join": push_pull.join, "Nodes": len(push_pull.nodes), "UserStateLen": len(push_pull.user_state)}
+    return b"".join([pack(header), *map(_encode_record, push_pull.nodes), push_pull.user_state])
+
+
+def _encode_record(node: NodeRecord) -> bytes:
+    fields = {
+        "Addr": host_to_bytes(node.address.host) or None,
+        "Incarnation": node.incarnation & U32,
+        "Meta": or_nil(node.meta),
+        "Name": node.name,
+        "Port": node.address.port,
+        "State": node.state,
+        "Vsn": or_nil(node.vsn),
+    }
+    return pack(fields)
+
+
+def _decode_record(fields: object) -> NodeRecord:
+    if type(fields) is not dict:
+        raise RemoteProtocolError("a member of a push/pull is no map")
+    return NodeRecord(
+        name=name(fields, b"Name"),
+        address=address(fields, b"Addr", b"Port"),
+        meta=meta_of(fields),
+        incarnation=number(fields, b"Incarnation", U32),
+        state=number(fields, b"State", STATE_MAX),
+        vsn=vsn_of(fields),
+    )
+
+
+def meta_of(fields: Fields) -> bytes:
+    """What a member says about itself, as long as memberlist lets it be."""
+    meta = raw(fields, b"Meta")
+    if len(meta) > META_BYTES_MAX:
+        raise RemoteProtocolError(f"Meta has {len(meta)} bytes: must have at most {META_BYTES_MAX}")
+    return meta
+
+
+def vsn_of(fields: Fields) -> bytes:
+    """Six versions or none at all: whoever has some may index all six."""
+    vsn = raw(fields, b"Vsn")
+    if vsn and len(vsn) != VSN_BYTES:
+        raise wrong(b"Vsn", vsn, f"{VSN_BYTES} bytes")
+    return vsn
+
+
+class PushPullReader:
+    """Takes in what follows the type byte, in any pieces, and costs no more for many small ones than for one."""
+
+    def __init__(self, limits: StreamLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._unpacker = msgpack.Unpacker(
+            raw=True,
+            max_buffer_size=limits.plain_bytes_max,
+            max_array_len=ARRAY_LENGTH_MAX,
+            max_map_len=ARRAY_LENGTH_MAX,
+        )
+        self._header: Fields | None = None
+        self._n_nodes = 0
+        self._user_bytes = 0  # still to come
+        self._nodes: list[NodeRecord] = []
+        self._n_refused = 0
+        self._user_state: list[bytes] = []
+
+    def feed(self, data: bytes) -> PushPull | None:
+        """The push/pull when it is whole, else None.
+
+        Raises:
+            RemoteProtocolError: it is none, or larger than the limits.
+        """
+        try:
+            self._unpacker.feed(data)
+            return self._go_on()
+        except msgpack.OutOfData:
+            return None
+        except msgpack.BufferFull:
+            limit = self._limits.plain_bytes_max
+            raise RemoteProtocolError(f"a push/pull is larger than {limit} bytes") from None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise RemoteProtocolError(f"no msgpack in a push/pull: {error}") from None
+
+    def _go_on(self) -> PushPull | None:
+        if self._header is None:
+            self._header = self._read_header(self._unpacker.unpack())
+        while self._n_nodes:
+            self._take(self._unpacker.unpack())
+            self._n_nodes -= 1
+        if self._user_bytes:
+            piece = self._unpacker.read_bytes(self._user_bytes)
+            self._user_state.append(piece)
+            self._user_bytes -= len(piece)
+            if self._user_bytes:
+                return None
+        return PushPull(
+            nodes=tuple(self._nodes), user_state=b"".join(self._user_state), join=flag(self._header, b"Join")
+        )
+
+    def _read_header(self, fields: object) -> Fields:
+        if type(fields) is not dict:
+            raise RemoteProtocolError("the header of a push/pull is no map")
+        self._n_nodes = number(fields, b"Nodes", self._limits.nodes_max)
+        self._user_bytes = number(fields, b"UserStateLen", self._limits.user_bytes_max)
+        flag(fields, b"Join")
+        return fields
+
+    def _take(self, fields: object) -> None:
+        try:
+            self._nodes.append(_decode_record(fields))
+        except RemoteProtocolError:
+            self._n_refused += 1
+            if self._n_refused > REFUSED_MAX:
+                raise
+
+
+def decode_push_pull(data: bytes) -> PushPull:
+    """The push/pull that `data` is, without the type byte.
+
+    Raises:
+        RemoteProtocolError: it is none, or not whole.
+    """
+    whole = PushPullReader().feed(data)
+    if whole is None:
+        raise RemoteProtocolError("a push/pull ends in the middle")
+    return whole
