@@ -17,6 +17,8 @@ COMMANDS = {
     "pool": ("beeyard.cli.pool", "list pools of addresses, change them in place, take addresses back"),
     "explain": ("beeyard.cli.explain", "why a service's tasks have no place, and what would give them one"),
     "whatif": ("beeyard.cli.what_if", "what would happen if a service were created, or nodes lost or drained"),
+    "list": ("beeyard.cli.discovery_list", "nodes that managers have published at a discovery URL"),
+    "discovery-token": ("beeyard.cli.discovery_token", "let managers publish at this one: a discovery URL, token://"),
     "replay": ("beeyard.cli.replay", "run a manager's log of decisions again and compare"),
     "client-certificate": ("beeyard.cli.client_certificate", "let a docker command on another machine use the API"),
     "launch": ("beeyard.agent.executors.process.launcher", "start tasks for the agent (beeyard-launcher@.service)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -93,9 +94,15 @@ def _reason(error: Exception) -> str:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not acceptable: {cause.verify_message.lower()}"
+        if isinstance(cause, ssl.SSLError):
+            return f"it does not speak TLS as it should: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
         if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror.lower()
-        cause = cause.__cause__ or cause.__context__
+            return os.strerror(cause.errno).lower() if (cause.errno or 0) > 0 else cause.strerror.lower()
+        # Several addresses were tried, each with an error of its own.
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        else:
+            cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 
 

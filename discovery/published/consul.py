@@ -105,6 +105,8 @@ class ConsulBackend:
         blocking = f"&index={index}&wait={WAIT_S:.0f}s" if index else ""
         target = f"/kv/{quote(prefix)}?recurse=true{blocking}"
         answer = await self.ask("GET", target, fine=(404,), timeout_s=WAIT_S * 1.25 + 5.0 if index else 5.0)
+        if "x-consul-index" not in answer.headers:
+            raise PeerError(f"what answers at {self._server} is not Consul")
         with understood(self._server):
             keys: list[dict[str, Any]] = json.loads(answer.body) if answer.status == 200 else []
             return keys, int(answer.headers["x-consul-index"])

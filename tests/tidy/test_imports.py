@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "placement": {"core", "runtime", "placement"},
     "manager": {"core", "runtime", "discovery", "placement", "manager"},
     "agent": {"core", "runtime", "discovery", "netdrivers", "agent"},
-    "cli": {"core", "runtime", "cli"},  # a daemon's command is imported by its name, when it is to run
+    "cli": {"core", "runtime", "discovery", "cli"},  # a daemon's command is imported by its name, when it is to run
 }
 
 # Not deterministic, so only behind a port. Attribute names are checked as `module.name`.
