@@ -9,7 +9,7 @@ import trio
 
 from beeyard.agent.config import AgentConfig
 from beeyard.agent.manager_list import ManagerList
-from beeyard.discovery.peers.url import parse_search
+from beeyard.discovery.peers.url import parse_peer, parse_search
 from beeyard.discovery.self_discovery import NODE_TAG, ROLE_TAG, SelfDiscovery
 from beeyard.runtime.host import Host
 
@@ -24,6 +24,7 @@ class AgentDiscovery:
 
     def __init__(self, host: Host, config: AgentConfig, cluster: str, node_id: str) -> None:
         search = parse_search(config.managers)
+        peers = [] if search is None else [parse_peer(peer, search.port) for peer in config.discovery.peers]
         self.gossip: SelfDiscovery | None = None
         if search is not None:
             self.gossip = SelfDiscovery(
@@ -33,7 +34,7 @@ class AgentDiscovery:
                 cluster=cluster,
                 tags=lambda _: _tags(node_id),
                 port=search.port,
-                given=search.given,
+                given=[*search.given, *peers],
                 advertise=config.advertise,
                 settings=config.discovery,
             )

@@ -12,6 +12,8 @@ SERF_PORT = 7946
 class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How peers are looked for besides the addresses that are given and the peers that were known before."""
 
+    # HOST or HOST:PORT of peers to begin with, as `serf://` has them.
+    peers: tuple[str, ...] = ()
     # The name under which peers look for each other by mDNS, as in `serf agent -discover NAME`; "": not at all.
     mdns: str = "beeyard"
     # Whether every address of the host's own networks is asked, up to 1,022 of them.

@@ -8,13 +8,18 @@ import msgspec
 import trio
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.discovery.peers.url import parse_peer
 from beeyard.discovery.published.url import parse_url
+from beeyard.discovery.settings import SELF_PORT
 from beeyard.manager import daemon
 from beeyard.manager.config import ManagerConfig
 from beeyard.runtime import real
 from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.real_main import Command, Running, with_scheme
 from beeyard.runtime.settings import Settings
+
+# A farewell takes two seconds; whoever does not hear it sees a failure.
+LEAVE_TIMEOUT_S = 6.0
 
 
 def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
@@ -42,6 +47,11 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
             "api_listen",
             f"{config.api_listen} is where agents connect (listen): docker clients need a port of their own",
         )
+    try:
+        for peer in config.discovery.peers:
+            parse_peer(peer, SELF_PORT)
+    except InvalidSpec as error:
+        raise settings.fault("discovery.peers", error.reason) from None
     if config.discovery_url:
         try:
             parse_url(config.discovery_url, config.discovery_options)
@@ -79,7 +89,10 @@ class _Running:
         """See `Running.reload`: only the log level changes, which is not ours."""
 
     async def prepare_stop(self) -> None:
-        """See `Running.prepare_stop`: what is stored is stored."""
+        """See `Running.prepare_stop`: what is stored is stored; who gossips says farewell."""
+        if self._status.gossip is not None:
+            with trio.move_on_after(LEAVE_TIMEOUT_S):
+                await self._status.gossip.leave()
 
 
 MANAGE = Command(

@@ -8,6 +8,7 @@ import msgspec
 
 from beeyard.core.address_pool import COOL_DOWN_S
 from beeyard.core.host_ports import PORT_FIRST, PORT_LAST
+from beeyard.discovery.settings import DiscoverySettings
 from beeyard.runtime.settings import reloadable
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -39,6 +40,10 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     api_names: tuple[str, ...] = ()
     # What agents are told to connect to, "tcp://10.0.0.7:2377"; "": the address that is listened on.
     advertise: str = ""
+    # Where this manager gossips, so that agents find it by self:// and its local members are known, usually 3388; 0: it does
+    # not. And how it finds the others.
+    self_discovery_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+    discovery: DiscoverySettings = DiscoverySettings()
     # Where this manager puts the list of its local members and reads those of all managers, "etcd://10.0.0.5:2379/racks"; "":
     # nowhere. And how: NAME=VALUE, see discovery.published.url.
     discovery_url: str = ""

@@ -16,6 +16,7 @@ from beeyard.core.model import Network, Task
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.resources import Room
 from beeyard.core.states import NodeState, Role
+from beeyard.discovery.self_discovery import SelfDiscovery
 from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.api.remote import serve_remote
@@ -25,6 +26,7 @@ from beeyard.manager.config import ManagerConfig
 from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.decision_log import DecisionLog
 from beeyard.manager.dispatch import Dispatcher
+from beeyard.manager.gossip import manager_gossip
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import aside_warnings
@@ -36,7 +38,7 @@ from beeyard.manager.ipam import IpamService
 from beeyard.manager.lifecycle import Lifecycle
 from beeyard.manager.orchestrators import IsolationWatch, Reaper, ReplicatedOrchestrator, VolumeOrchestrator
 from beeyard.manager.planner import Planner
-from beeyard.manager.published import PublishedLists, owner_name
+from beeyard.manager.published import GossipMembers, PublishedLists, owner_name
 from beeyard.manager.store import Store
 from beeyard.runtime.host import Host
 
@@ -56,12 +58,11 @@ async def run(
     agents and users are let in last.
 
     Raises:
-        InvalidSpec: the range of ports is empty.
+        InvalidSpec: the range of ports is empty; or gossip cannot choose by which address it is known.
         DiskError: the store cannot be opened.
         HostError: an address cannot be bound.
     """
-    first, last = config.host_port_first, config.host_port_last
-    if last < first:
+    if (last := config.host_port_last) < (first := config.host_port_first):
         raise InvalidSpec("host_port_last", f"{last} is below host_port_first, {first}")
     store = await Store.open(host, config.store_path)
     async with trio.open_nursery() as nursery:
@@ -82,9 +83,9 @@ async def run(
         orchestrator.finished = lifecycle.look
         recording = (decisions,) if decisions is not None else ()
         reaper = Reaper(host, store, config.commit_tasks_max, config.cool_down_s)
-        for part in (*recording, ipam, lifecycle, orchestrator, VolumeOrchestrator(store), reaper):
+        isolation = IsolationWatch(store, dispatcher.last_contact)
+        for part in (*recording, ipam, lifecycle, orchestrator, VolumeOrchestrator(store), reaper, isolation):
             await nursery.start(part.run)
-        await nursery.start(IsolationWatch(store, dispatcher.last_contact).run)
         address: str = await nursery.start(dispatcher.run)
         status = LiveStatus(
             config.advertise or _reachable(address, host.hostname),
@@ -97,21 +98,34 @@ async def run(
             ipam,
             planner,
         )
-        cluster = store.cluster
-        if config.discovery_url and cluster is not None:
-            owner = owner_name(config.node_name or host.hostname, cluster.manager_node_id)
-            status.published = PublishedLists(host, config, owner, None)
-            await nursery.start(status.published.run)
-        if config.token_listen:
-            tokens = TokenService(host, store)
-            await nursery.start(partial(serve_tokens, host, store, config, tokens))
-            status.tokens = tokens
+        await _begin_discovery(nursery, host, store, status, config, address)
         api: str = await nursery.start(lambda task_status: _serve_api(host, store, status, config, task_status))
         remote_api = ""
         if config.api_listen:
             remote_api = await nursery.start(partial(serve_remote, host, store, status, config))
         log.info("manager runs", agents=address, api=api, remote_api=remote_api or "off")
         task_status.started(status)
+
+
+async def _begin_discovery(
+    nursery: trio.Nursery, host: Host, store: Store, status: LiveStatus, config: ManagerConfig, address: str
+) -> None:
+    """Gossip, publish, and serve tokens, as far as this manager is configured to. `address`: where agents connect."""
+    cluster = store.cluster
+    assert cluster is not None, "the authority has made it"
+    if config.self_discovery_port:
+        digest = host.pki.digest(cluster.ca_certificate_pem)
+        status.gossip = manager_gossip(host, config, digest, address)
+        await nursery.start(status.gossip.run)
+    if config.discovery_url:
+        owner = owner_name(config.node_name or host.hostname, cluster.manager_node_id)
+        members = GossipMembers(status.gossip) if status.gossip is not None else None
+        status.published = PublishedLists(host, config, owner, members)
+        await nursery.start(status.published.run)
+    if config.token_listen:
+        tokens = TokenService(host, store)
+        await nursery.start(partial(serve_tokens, host, store, config, tokens))
+        status.tokens = tokens
 
 
 def _hooks_of_node(index: PlacementIndex, config: ManagerConfig, new_id: Callable[[], str]) -> tuple[Hook, ...]:
@@ -150,6 +164,7 @@ class LiveStatus:
         self._store = store
         self._ipam = ipam
         self._planner = planner
+        self.gossip: SelfDiscovery | None = None
         self.published: PublishedLists | None = None
         self.tokens: TokenSource | None = None
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from beeyard.discovery.gossip.message import MemberRecord
+from beeyard.discovery.gossip.serf.event import Member
 from beeyard.discovery.published.backend import OTHERS, Contents, LocalMembers
 from beeyard.discovery.published.places import open_backend
 from beeyard.discovery.published.publisher import Publisher
@@ -17,13 +17,11 @@ from beeyard.discovery.published.url import DiscoveryUrl, parse_url
 from beeyard.manager.config import ManagerConfig
 from beeyard.runtime.host import Host
 
-ALIVE = 1  # Source: serf `StatusAlive`
-
 
 class Gossip(Protocol):
     """What of self-discovery matters here."""
 
-    def members(self) -> Sequence[MemberRecord]:
+    def members(self) -> Sequence[Member]:
         """All members that are known, whatever their status."""
 
     async def changed(self) -> None:
@@ -38,8 +36,12 @@ class GossipMembers:
         self.changed = gossip.changed
 
     def members(self) -> Sequence[str]:
-        """See `LocalMembers.members`."""
-        return [str(member.address) for member in self._gossip.members() if member.status == ALIVE]
+        """See `LocalMembers.members`: the hosts that run tasks; a manager is no node."""
+        return [
+            str(member.address)
+            for member in self._gossip.members()
+            if member.status == "alive" and member.tags.get("role") != "manager"
+        ]
 
 
 def owner_name(node_name: str, manager_node_id: str) -> str:
