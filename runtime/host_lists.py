@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -31,6 +31,17 @@ class Unreachable(PeerError):
     """There was no connection: nothing was asked, so another server may be."""
 
 
+class Lines(Protocol):
+    """An answer that is read by lines."""
+
+    async def next_line(self) -> bytes | None:
+        """The next one that is not empty; None: the answer has ended.
+
+        Raises:
+            PeerError
+        """
+
+
 class HttpClient(Protocol):
     """An HTTP/1.1 client that keeps connections for the next request."""
 
@@ -51,7 +62,7 @@ class HttpClient(Protocol):
 
     def lines(
         self, method: str, url: str, body: bytes, *, connect_timeout_s: float = 5.0
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    ) -> AbstractAsyncContextManager[Lines]:
         """Ask, and read the answer by lines as they come, without an end in time.
 
         Raises:
@@ -126,4 +137,4 @@ class ListServers(Protocol):
         """
 
 
-__all__ = ["ClientTls", "HttpAnswer", "HttpClient", "ListServers", "Unreachable", "Znode", "ZooKeeper"]
+__all__ = ["ClientTls", "HttpAnswer", "HttpClient", "Lines", "ListServers", "Unreachable", "Znode", "ZooKeeper"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
 import httpx2
 
 from beeyard.core.errors import HostError, PeerError
-from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Unreachable
+from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Lines, Unreachable
 
 # A list of 20,000 nodes in base64 is 600 KiB; 32 MiB is what a server that has gone mad may cost.
 ANSWER_BYTES_MAX = 32 << 20
@@ -32,14 +33,14 @@ class RealHttpClient:
         with _told(url):
             timeout = httpx2.Timeout(timeout_s, pool=None)
             async with self._client.stream(method, url, content=body, headers=headers, timeout=timeout) as response:
-                pieces = [piece async for piece in _bounded(url, response)]
+                body_read = await _whole(url, response)
         named = {name.lower(): value for name, value in response.headers.items()}
-        return HttpAnswer(response.status_code, b"".join(pieces), named)
+        return HttpAnswer(response.status_code, body_read, named)
 
     @asynccontextmanager
     async def lines(
         self, method: str, url: str, body: bytes, *, connect_timeout_s: float = 5.0
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncIterator[Lines]:
         """See `HttpClient.lines`."""
         timeout = httpx2.Timeout(connect_timeout_s, read=None, pool=None)
         headers = {"content-type": "application/json"}
@@ -47,33 +48,44 @@ class RealHttpClient:
             async with self._client.stream(method, url, content=body, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
                     raise PeerError(f"{_server(url)} answered {response.status_code}")
-                yield _lines(url, response)
+                async with aclosing(response.aiter_bytes()) as pieces:
+                    yield _Lines(url, pieces)
 
     async def aclose(self) -> None:
         """See `HttpClient.aclose`."""
         await self._client.aclose()
 
 
-async def _bounded(url: str, response: httpx2.Response) -> AsyncIterator[bytes]:
-    n_bytes = 0
-    async for piece in response.aiter_bytes():
-        n_bytes += len(piece)
-        if n_bytes > ANSWER_BYTES_MAX:
-            raise PeerError(f"{_server(url)} answers with more than {ANSWER_BYTES_MAX} bytes")
-        yield piece
+async def _whole(url: str, response: httpx2.Response) -> bytes:
+    found = bytearray()
+    async with aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            found += piece
+            if len(found) > ANSWER_BYTES_MAX:
+                raise PeerError(f"{_server(url)} answers with more than {ANSWER_BYTES_MAX} bytes")
+    return bytes(found)
 
 
-async def _lines(url: str, response: httpx2.Response) -> AsyncIterator[bytes]:
-    rest = b""
-    async for piece in response.aiter_bytes():
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line
-        if len(rest) > LINE_BYTES_MAX:
-            raise PeerError(f"{_server(url)} sends a line of more than {LINE_BYTES_MAX} bytes")
-    if rest.strip():
-        yield rest
+class _Lines:
+    def __init__(self, url: str, pieces: AsyncIterator[bytes]) -> None:
+        self._url = url
+        self._pieces = pieces
+        self._rest = b""
+        self._whole: deque[bytes] = deque()
+
+    async def next_line(self) -> bytes | None:
+        """See `Lines.next_line`."""
+        while not self._whole:
+            with _told(self._url):
+                piece = await anext(self._pieces, None)
+            if piece is None:
+                line, self._rest = self._rest.strip(), b""
+                return line or None
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            self._whole += [line for line in whole if line.strip()]
+            if len(self._rest) > LINE_BYTES_MAX:
+                raise PeerError(f"{_server(self._url)} sends a line of more than {LINE_BYTES_MAX} bytes")
+        return self._whole.popleft()
 
 
 @contextmanager
@@ -97,12 +109,12 @@ def _reason(error: Exception) -> str:
         if isinstance(cause, ssl.SSLError):
             return f"it does not speak TLS as it should: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
         if isinstance(cause, OSError) and cause.strerror:
-            return os.strerror(cause.errno).lower() if (cause.errno or 0) > 0 else cause.strerror.lower()
-        # Several addresses were tried, each with an error of its own.
-        if isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
-        else:
-            cause = cause.__cause__ or cause.__context__
+            # trio puts a sentence of its own in place of the system's; those of the resolver have numbers below zero.
+            known = cause.errno is not None and cause.errno > 0
+            return (os.strerror(cause.errno or 0) if known else cause.strerror).lower()
+        # Several addresses may have been tried, each with an error of its own.
+        several = isinstance(cause, BaseExceptionGroup)
+        cause = cause.exceptions[0] if several else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
     return str(error) or type(error).__name__
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from beeyard.core.errors import DiskError, HostError, PeerError
-from beeyard.runtime.host_lists import ClientTls, HttpAnswer, HttpClient, ListServers, Znode, ZooKeeper
+from beeyard.runtime.host_lists import ClientTls, HttpAnswer, HttpClient, Lines, ListServers, Znode, ZooKeeper
 from beeyard.runtime.sim_life import Life
 
 
@@ -67,15 +67,21 @@ class _GatedHttp:
     @asynccontextmanager
     async def lines(
         self, method: str, url: str, body: bytes, *, connect_timeout_s: float = 5.0
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncIterator[Lines]:
         await _pass(self._life)
         async with self._http.lines(method, url, body, connect_timeout_s=connect_timeout_s) as lines:
-            yield self._gated(lines)
+            yield _GatedLines(self._life, lines)
 
-    async def _gated(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for line in lines:
-            await _pass(self._life)
-            yield line
+
+class _GatedLines:
+    def __init__(self, life: Life, lines: Lines) -> None:
+        self._life = life
+        self._lines = lines
+
+    async def next_line(self) -> bytes | None:
+        line = await self._lines.next_line()
+        await _pass(self._life)
+        return line
 
 
 class _GatedZooKeeper:

@@ -107,7 +107,7 @@ class EtcdBackend:
         try:
             url = f"{self._servers[0]}/v3/watch"
             async with self._http.lines("POST", url, json.dumps(request).encode()) as lines:
-                async for line in lines:
+                while (line := await lines.next_line()) is not None:
                     said = _decoded(line)
                     result = said.get("result", {})
                     if "error" in said or result.get("canceled"):
