@@ -14,6 +14,7 @@ from beeyard.core.errors import InvalidSpec, NotFound
 from beeyard.discovery.gossip.message import Ack, Address, Coordinate, KeyRequest, Message, Ping, PushPull, UserEvent
 from beeyard.discovery.gossip.serf import snapshot as snapshots
 from beeyard.discovery.gossip.serf.bridge import Bridge, Welcome
+from beeyard.discovery.gossip.serf.chores import Chores
 from beeyard.discovery.gossip.serf.config import SerfConfig
 from beeyard.discovery.gossip.serf.context import Broadcasts, Context
 from beeyard.discovery.gossip.serf.event import Member, MemberEvent, MemberReap
@@ -24,7 +25,6 @@ from beeyard.discovery.gossip.serf.keys import INSTALL, LIST, REMOVE, USE, KeyTa
 from beeyard.discovery.gossip.serf.own_queries import ForApplication
 from beeyard.discovery.gossip.serf.push_pull import PushPulls
 from beeyard.discovery.gossip.serf.queries import INTERNAL, Queries
-from beeyard.discovery.gossip.serf.reconnect import reconnect
 from beeyard.discovery.gossip.serf.snapshot_log import SnapshotLog
 from beeyard.discovery.gossip.serf.tags import meta_of
 from beeyard.discovery.gossip.serf.user_events import UserEvents
@@ -97,8 +97,7 @@ class Serf:
         self.events = context.events
         self.snapshot_lines = self._log.lines
         self._restore(snapshot, rejoin_after_leave)
-        self._reap_at_s = now_s + config.reap_interval_s
-        self._reconnect_at_s = now_s + rng.random() * config.reconnect_interval_s
+        self._chores = Chores(context)
         self._set_overhead()
         self._memberlist.start(now_s)
 
@@ -142,6 +141,7 @@ class Serf:
         self._context.now_s = now_s
         if self.state == "alive":
             self._intents.tell_join()
+            self._chores.joined()
 
     def push_pull(self, now_s: float, *, join: bool) -> PushPull:
         """What to send on a stream, as the one who asks or answers."""
@@ -163,27 +163,17 @@ class Serf:
             self._memberlist.next_at(),
             self._intents.next_at(),
             self._queries.own.next_at(),
-            self._context.roster.next_prune_at(),
-            self._reap_at_s,
-            self._reconnect_at_s,
+            self._chores.next_at(),
         )
 
     def advance(self, now_s: float) -> None:
         """Time has passed: all timers that are due, memberlist's too."""
         self._context.now_s = now_s
-        context, config = self._context, self._context.config
         self._set_overhead()
         self._memberlist.advance(now_s)
         self._intents.advance()
         self._queries.own.advance(now_s)
-        context.roster.prune_due(now_s)
-        if self._reap_at_s <= now_s:
-            context.roster.reap(now_s)
-            self._reap_at_s = now_s + config.reap_interval_s
-        if self._reconnect_at_s <= now_s:
-            if self.state == "alive":
-                reconnect(context)
-            self._reconnect_at_s = now_s + config.reconnect_interval_s
+        self._chores.advance(is_staying=self.state == "alive")
         self._log.note_clocks(now_s, self._clocks())
 
     def answer_stream_ping(self, ping: Ping) -> Ack | None:
@@ -285,6 +275,11 @@ class Serf:
     def close_query(self, query_id: int) -> None:
         """Wait no longer for answers to an own question; no `QueryDone` comes."""
         self._queries.own.close(query_id)
+
+    def forget_broadcasts(self) -> None:
+        """Tell nothing of what waits to be told: for simulations, that begin with what everybody knows."""
+        self._context.broadcasts.forget()
+        self._memberlist.forget_broadcasts()
 
     def set_tags(self, now_s: float, tags: Mapping[str, str]) -> None:
         """Show other tags from now on.

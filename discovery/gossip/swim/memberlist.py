@@ -222,6 +222,10 @@ class Memberlist:
         """A queue for `Delegate.broadcasts` to draw from; what is put into it makes gossip wake up."""
         return self._mail.new_queue_above(n_nodes)
 
+    def forget_broadcasts(self) -> None:
+        """Tell nothing of what waits to be told: for simulations, that begin with what everybody knows."""
+        self._mail.news.prune(0)
+
     def members(self) -> list[NodeRecord]:
         """All known, this one included, the dead until they are forgotten. O(N)."""
         return [member.record() for member in self._context.roster.by_name.values()]
