@@ -12,12 +12,13 @@ import pytest
 import trio
 
 from beeyard.core.errors import PeerError
+from beeyard.discovery.gossip.message import Address, MemberRecord
 from beeyard.discovery.published.backend import OTHERS
 from beeyard.discovery.published.places import open_backend
 from beeyard.discovery.published.url import parse_url
 from beeyard.manager.api.token_service import COMPLETE_AFTER_S, TokenService
 from beeyard.manager.config import ManagerConfig
-from beeyard.manager.published import PublishedLists, owner_name
+from beeyard.manager.published import GossipMembers, PublishedLists, owner_name
 from tests.support.api_world import CLUSTER, ApiWorld, an_api
 from tests.support.asgi_server import AsgiServer
 from tests.support.fake_etcd import FakeEtcd
@@ -218,3 +219,25 @@ async def test_a_manager_without_gossip_only_reads(autojump_clock: trio.testing.
 def test_an_owner_is_known_by_name_and_is_the_only_one(name: str, expected: str) -> None:
     """Whatever a host is called, every store takes it as a part of a key."""
     assert owner_name(name, "abcdefghijklmno") == expected
+
+
+def test_gossip_members_are_those_alive_that_run_tasks() -> None:
+    """Managers are no nodes; a member that is no daemon of Beeyard is one. Before gossip has started, nobody knows."""
+
+    class Gossip:
+        def __init__(self, *members: MemberRecord) -> None:
+            self._members = members
+
+        def members(self) -> tuple[MemberRecord, ...]:
+            return self._members
+
+        async def changed(self) -> None:
+            raise AssertionError("it does not change")
+
+    manager = MemberRecord(name="m1.manager", address=Address("10.0.0.1", 3389), tags={"role": "manager"}, status=1)
+    agent = MemberRecord(name="m1", address=Address("10.0.0.1", 3388), tags={"role": "agent"}, status=1)
+    serf = MemberRecord(name="s", address=Address("2001:db8::1", 7946), status=1)
+    left = MemberRecord(name="w", address=Address("10.0.0.9", 3388), tags={"role": "agent"}, status=3)
+    assert GossipMembers(Gossip(manager, agent, serf, left)).members() == ["10.0.0.1:3388", "[2001:db8::1]:7946"]
+    assert GossipMembers(Gossip(manager)).members() == []
+    assert GossipMembers(Gossip()).members() is None
