@@ -8,9 +8,9 @@ sent the rarer form is kept in the identity of `EMPTY` and `EMPTY_LIST`, so that
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -18,6 +18,7 @@ from beeyard.core.errors import LocalProtocolError, RemoteProtocolError
 from beeyard.discovery.gossip.message import NOWHERE, Address
 
 Fields = dict[bytes, Any]
+T = TypeVar("T")
 
 U8 = 0xFF
 U16 = 0xFFFF
@@ -60,7 +61,7 @@ def unpack(data: bytes) -> tuple[Any, bytes]:
     except msgpack.ExtraData as more:
         return more.unpacked, more.extra
     except (ValueError, TypeError, OverflowError) as error:
-        raise RemoteProtocolError(f"no msgpack: {error}") from None
+        raise no_msgpack("in a message", error) from None
 
 
 def unpack_fields(data: bytes) -> Fields:
@@ -73,6 +74,49 @@ def unpack_fields(data: bytes) -> Fields:
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a map is due, not {_shown(fields)}")
     return fields
+
+
+class BoundedUnpacker:
+    """Reads values from bytes that come in pieces, up to a number of bytes in all.
+
+    msgpack's own reader goes on where it stopped, so that small pieces cost no more than large ones, but bounds only what
+    it has not looked at yet.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._n_more = bytes_max
+        self._unpacker = msgpack.Unpacker(
+            raw=True, max_buffer_size=bytes_max, max_array_len=ARRAY_LENGTH_MAX, max_map_len=ARRAY_LENGTH_MAX
+        )
+
+    def feed(self, data: bytes, go_on: Callable[[], T | None]) -> T | None:
+        """Take in `data` and call `go_on`, which reads as far as it can; None when there is more to come.
+
+        Raises:
+            RemoteProtocolError: no msgpack, or too many bytes.
+        """
+        taken = data[: self._n_more]
+        self._n_more -= len(taken)
+        try:
+            self._unpacker.feed(taken)
+            done = go_on()
+        except msgpack.OutOfData:
+            done = None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise no_msgpack("on a stream", error) from None
+        if done is None and not self._n_more:
+            raise RemoteProtocolError(f"a message on a stream is larger than the {self._bytes_max} bytes it may have")
+        return done
+
+    def unpack(self) -> Any:
+        """The next value; only within `feed`'s `go_on`."""
+        return self._unpacker.unpack()
+
+    def read_bytes(self, n: int) -> bytes:
+        """The next bytes, at most n, as they are; only within `feed`'s `go_on`."""
+        piece: bytes = self._unpacker.read_bytes(n) if n else b""
+        return piece
 
 
 def number(fields: Fields, key: bytes, largest: int) -> int:
@@ -164,6 +208,11 @@ def address(fields: Fields, host_key: bytes, port_key: bytes) -> Address:
     if type(host) is not bytes:
         raise wrong(host_key, host, "the bytes of an IP address")
     return Address(host_from_bytes(host), port)
+
+
+def no_msgpack(where: str, error: Exception) -> RemoteProtocolError:
+    """The error for what msgpack could not read; it says nothing itself about a byte that begins no value."""
+    return RemoteProtocolError(f"no msgpack {where}: {str(error) or 'a byte begins no value'}")
 
 
 def wrong(key: bytes, value: object, right: str) -> RemoteProtocolError:

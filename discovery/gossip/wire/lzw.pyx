@@ -1,7 +1,7 @@
 """LZW as Go's compress/lzw writes it: order LSB, 8-bit literals, codes of 9 to 12 bits. The bytes are Go's.
 
-Compiled, because real agents compress every packet that gets smaller by it, and because a peer chooses how much there is
-to decompress. Codes to 255 are literals, 256 clears the table, 257 ends, the table starts at 258.
+Compiled, because real agents compress every packet that gets smaller by it, and because a peer chooses how much there
+is to decompress. Codes to 255 are literals, 256 clears the table, 257 ends, the table starts at 258.
 Source: Go 1.19 src/compress/lzw/{reader,writer}.go.
 """
 

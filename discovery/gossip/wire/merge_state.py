@@ -18,6 +18,7 @@ from beeyard.discovery.gossip.wire.dialect import (
     U64,
     Fields,
     items,
+    no_msgpack,
     number,
     or_nil,
     pack,
@@ -61,7 +62,7 @@ def decode_merge_state(data: bytes) -> MergeState:
     except msgpack.OutOfData:
         raise RemoteProtocolError("the state of Serf ends in the middle") from None
     except (ValueError, TypeError, OverflowError) as error:
-        raise RemoteProtocolError(f"no msgpack in the state of Serf: {error}") from None
+        raise no_msgpack("in the state of Serf", error) from None
 
 
 class _Reader:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgpack
-
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import NodeRecord, PushPull
 from beeyard.discovery.gossip.wire.dialect import (
-    ARRAY_LENGTH_MAX,
     U32,
+    BoundedUnpacker,
     Fields,
     address,
     flag,
@@ -84,12 +82,7 @@ class PushPullReader:
 
     def __init__(self, limits: StreamLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._unpacker = msgpack.Unpacker(
-            raw=True,
-            max_buffer_size=limits.plain_bytes_max,
-            max_array_len=ARRAY_LENGTH_MAX,
-            max_map_len=ARRAY_LENGTH_MAX,
-        )
+        self._unpacker = BoundedUnpacker(limits.plain_bytes_max)
         self._header: Fields | None = None
         self._n_nodes = 0
         self._user_bytes = 0  # still to come
@@ -103,16 +96,7 @@ class PushPullReader:
         Raises:
             RemoteProtocolError: it is none, or larger than the limits.
         """
-        try:
-            self._unpacker.feed(data)
-            return self._go_on()
-        except msgpack.OutOfData:
-            return None
-        except msgpack.BufferFull:
-            limit = self._limits.plain_bytes_max
-            raise RemoteProtocolError(f"a push/pull is larger than {limit} bytes") from None
-        except (ValueError, TypeError, OverflowError) as error:
-            raise RemoteProtocolError(f"no msgpack in a push/pull: {error}") from None
+        return self._unpacker.feed(data, self._go_on)
 
     def _go_on(self) -> PushPull | None:
         if self._header is None:

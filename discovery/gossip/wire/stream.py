@@ -6,14 +6,10 @@ how long it is: the msgpack in it does. Source: memberlist 0.2.2 net.go (readStr
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgpack
-
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Message, User
 from beeyard.discovery.gossip.wire.codec import ACK, COMPRESS, ENCRYPT, ERROR, PING, PUSH_PULL, USER, decode, encode
-from beeyard.discovery.gossip.wire.dialect import ARRAY_LENGTH_MAX, Fields, number, pack
+from beeyard.discovery.gossip.wire.dialect import BoundedUnpacker, Fields, number, pack
 from beeyard.discovery.gossip.wire.keyring import SEAL_OVERHEAD, Keyring
 from beeyard.discovery.gossip.wire.layers import compressed, inflate
 from beeyard.discovery.gossip.wire.limits import DEFAULT_LIMITS, StreamLimits
@@ -105,7 +101,7 @@ class _PlainReader:
         self._may_be_compressed = may_be_compressed
         self._kind: int | None = None
         self._push_pull: PushPullReader | None = None
-        self._unpacker: Any = None
+        self._unpacker: BoundedUnpacker | None = None
         self._small = bytearray()
         self._fields: Fields | None = None
         self._user: list[bytes] = []
@@ -124,19 +120,10 @@ class _PlainReader:
             data = data[1:]
         if self._push_pull is not None:
             return self._push_pull.feed(data)
-        try:
-            self._unpacker.feed(data)
-            if self._kind in (PING, ACK, ERROR):
-                self._small += data
-            if self._fields is None:
-                self._fields = self._read_fields(self._unpacker.unpack())
-            return self._finish(self._fields)
-        except msgpack.OutOfData:
-            return None
-        except msgpack.BufferFull:
-            raise RemoteProtocolError("a message on a stream is larger than its kind may be") from None
-        except (ValueError, TypeError, OverflowError) as error:
-            raise RemoteProtocolError(f"no msgpack on a stream: {error}") from None
+        assert self._unpacker is not None
+        if self._kind in (PING, ACK, ERROR):
+            self._small += data[:SMALL_BYTES_MAX]
+        return self._unpacker.feed(data, self._go_on)
 
     def _begin(self, kind: int) -> None:
         self._kind = kind
@@ -151,9 +138,22 @@ class _PlainReader:
             most = SMALL_BYTES_MAX
         else:
             raise RemoteProtocolError(f"message type {kind} is not known on a stream")
-        self._unpacker = msgpack.Unpacker(
-            raw=True, max_buffer_size=most, max_array_len=ARRAY_LENGTH_MAX, max_map_len=ARRAY_LENGTH_MAX
-        )
+        self._unpacker = BoundedUnpacker(most)
+
+    def _go_on(self) -> Message | None:
+        assert self._unpacker is not None
+        if self._fields is None:
+            self._fields = self._read_fields(self._unpacker.unpack())
+        if self._kind == COMPRESS:
+            plain = inflate(self._fields, self._limits.plain_bytes_max)
+            return _whole(_PlainReader(self._limits, may_be_compressed=False).feed(plain))
+        if self._kind == USER:
+            piece = self._unpacker.read_bytes(self._user_bytes)
+            self._user.append(piece)
+            self._user_bytes -= len(piece)
+            return None if self._user_bytes else User(data=b"".join(self._user))
+        assert self._kind is not None
+        return decode(bytes([self._kind]) + self._small)
 
     def _read_fields(self, fields: object) -> Fields:
         if type(fields) is not dict:
@@ -161,18 +161,6 @@ class _PlainReader:
         if self._kind == USER:
             self._user_bytes = number(fields, b"UserMsgLen", self._limits.user_bytes_max)
         return fields
-
-    def _finish(self, fields: Fields) -> Message | None:
-        if self._kind == COMPRESS:
-            plain = inflate(fields, self._limits.plain_bytes_max)
-            return _whole(_PlainReader(self._limits, may_be_compressed=False).feed(plain))
-        if self._kind == USER:
-            piece = self._unpacker.read_bytes(self._user_bytes) if self._user_bytes else b""
-            self._user.append(piece)
-            self._user_bytes -= len(piece)
-            return None if self._user_bytes else User(data=b"".join(self._user))
-        assert self._kind is not None
-        return decode(bytes([self._kind]) + self._small)
 
 
 def _whole(message: Message | None) -> Message:
