@@ -46,6 +46,8 @@ class Beliefs:
             self._alive_me(said)
             return
         address = said.address if said.address.port else Address(said.address.host, context.me.address.port)
+        if member is not None and said.incarnation <= member.incarnation and address == member.address:
+            return  # an echo, as most are
         if not self._is_acceptable(said, address, member):
             context.counts.refused += 1
             return
@@ -59,8 +61,6 @@ class Beliefs:
         if takes_over and not self._may_move(now_s, member):
             context.counts.conflicts += 1
             context.delegate.notify_conflict(member.record(), _record(said, address))
-            return
-        if said.incarnation <= member.incarnation and not takes_over:
             return
         self._mail.broadcast(said, said.node)
         self._revive(now_s, member, said, address)
@@ -82,9 +82,13 @@ class Beliefs:
         return is_unicast(address)
 
     def _may_move(self, now_s: float, member: Member) -> bool:
-        """Whether another address may take over the name."""
-        reclaim_s = self._context.config.reclaim_s
-        return member.state == LEFT or (member.state == DEAD and 0 < reclaim_s < now_s - member.changed_s)
+        """Whether another address may take over the name: of one that left, and of one that was dead for long enough.
+
+        Whoever is dead for longer than it is gossiped to is only kept until the round of probes is over.
+        """
+        config = self._context.config
+        after_s = min(config.reclaim_s or config.gossip_to_the_dead_s, config.gossip_to_the_dead_s)
+        return member.state == LEFT or (member.state == DEAD and now_s - member.changed_s > after_s)
 
     def _revive(self, now_s: float, member: Member, said: Alive, address: Address) -> None:
         context = self._context
@@ -102,7 +106,7 @@ class Beliefs:
     def _alive_me(self, said: Alive) -> None:
         """Somebody tells me about myself: an echo, an earlier life of mine, or somebody with my name."""
         context, me = self._context, self._context.me
-        if context.has_left:
+        if context.has_left or said.incarnation > ACCUSED_INCARNATION_MAX:
             return
         if said.address.port and said.address != me.address:
             context.counts.conflicts += 1
@@ -227,7 +231,7 @@ class Beliefs:
         if member is None or member is context.me or not member.is_up or context.has_left or accuser in self._reminded:
             return
         self._reminded[accuser] = True
-        self._mail.post(member.address, self._me())
+        self._mail.post(member.address, self._me(), piggyback=False)  # the news is this very message
 
 
 def _record(said: Alive, address: Address) -> NodeRecord:
@@ -242,7 +246,7 @@ def is_compatible(theirs: bytes, mine: bytes) -> bool:
     The peer refuses a whole exchange if one record in it does not fit, so that one bad member keeps all from joining: here
     only that member is refused. Source: memberlist 0.2.2 memberlist.go `verifyProtocol`.
     """
-    if len(theirs) < 6 or len(mine) < 6:
+    if theirs == mine or len(theirs) < 6 or len(mine) < 6:
         return True
     return all(
         0 < theirs[i] <= mine[i + 2] <= theirs[i + 1] and mine[i] <= theirs[i + 2] <= mine[i + 1]

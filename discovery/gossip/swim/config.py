@@ -37,7 +37,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     stream_timeout_s: float = 10.0  # a whole exchange over TCP
     health_max: int = 8  # own troubles stretch the probe interval by at most this
     packet_bytes: int = 1400  # of one datagram, everything included
-    # A dead member's name may be taken over from another address after so long; 0: not before it is forgotten.
+    # A dead member's name may be taken over from another address after so long; 0: when it would be forgotten.
     reclaim_s: float = 0.0
 
     # Bounds on what peers can make us keep; a record takes about 1 KiB. Ours, not the peer's, which has none.
