@@ -14,6 +14,7 @@ from beeyard.discovery.published.places import open_backend
 from beeyard.discovery.published.publisher import Publisher
 from beeyard.discovery.published.union import Union
 from beeyard.discovery.published.url import DiscoveryUrl, parse_url
+from beeyard.discovery.self_discovery import ROLE_TAG
 from beeyard.manager.config import ManagerConfig
 from beeyard.runtime.host import Host
 
@@ -35,13 +36,10 @@ class GossipMembers:
         self._gossip = gossip
         self.changed = gossip.changed
 
-    def members(self) -> Sequence[str]:
-        """See `LocalMembers.members`: the hosts that run tasks; a manager is no node."""
-        return [
-            str(member.address)
-            for member in self._gossip.members()
-            if member.status == "alive" and member.tags.get("role") != "manager"
-        ]
+    def members(self) -> Sequence[str] | None:
+        """See `LocalMembers.members`: the hosts that run tasks. A manager is no node, and gossips beside its host's agent."""
+        alive = [member for member in self._gossip.members() if member.status == "alive"]
+        return [str(member.address) for member in alive if member.tags.get(ROLE_TAG) != "manager"] if alive else None
 
 
 def owner_name(node_name: str, manager_node_id: str) -> str:

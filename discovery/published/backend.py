@@ -125,8 +125,8 @@ class Wake:
 class LocalMembers(Protocol):
     """The members of the local cluster, as gossip knows them: what a manager publishes."""
 
-    def members(self) -> Sequence[str]:
-        """HOST:PORT of the gossip of each member that is alive, this host's own included; none: gossip has not started."""
+    def members(self) -> Sequence[str] | None:
+        """HOST:PORT of the gossip of each node that is alive; None: gossip has not started, and nobody knows."""
 
     async def changed(self) -> None:
         """Return when `members` may give something else than at the moment of this call."""

@@ -100,11 +100,11 @@ class Publisher:
             self._before = ()  # a file that is still to be made
         self._settled_at_s = trio.current_time() + self._settle_s
 
-    def _wanted(self) -> tuple[str, ...]:
-        """What should be published; nothing: gossip has not started."""
+    def _wanted(self) -> tuple[str, ...] | None:
+        """What should be published; None: gossip has not started, and what is there stays."""
         known = self._members.members()
-        if not known:
-            return ()
+        if known is None:
+            return None
         before = self._before if trio.current_time() < self._settled_at_s else ()
         return tuple(sorted({*known, *before}))
 
@@ -115,7 +115,7 @@ class Publisher:
         while True:
             wanted = self._wanted()
             try:
-                if wanted and wanted != written:
+                if wanted is not None and wanted != written:
                     await lease.put(wanted)
                     self.published = written = wanted
                     self.n_writes += 1
@@ -132,7 +132,7 @@ class Publisher:
                 await self._back_off.pause()
                 continue
             self._work()
-            if self._wanted() == (written or ()):
+            if self._wanted() in (None, written):
                 settled_at_s = self._settled_at_s if trio.current_time() < self._settled_at_s else math.inf
                 with trio.move_on_at(min(renew_at_s, settled_at_s)):
                     await self._members.changed()

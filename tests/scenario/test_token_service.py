@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from beeyard.core.errors import PeerError
-from beeyard.discovery.gossip.message import Address, MemberRecord
+from beeyard.discovery.gossip.message import Address
+from beeyard.discovery.gossip.serf.event import Member
 from beeyard.discovery.published.backend import OTHERS
 from beeyard.discovery.published.places import open_backend
 from beeyard.discovery.published.url import parse_url
@@ -222,22 +223,26 @@ def test_an_owner_is_known_by_name_and_is_the_only_one(name: str, expected: str)
 
 
 def test_gossip_members_are_those_alive_that_run_tasks() -> None:
-    """Managers are no nodes; a member that is no daemon of Beeyard is one. Before gossip has started, nobody knows."""
+    """Managers are no nodes, nor is who left. Before gossip has started, nobody knows."""
 
     class Gossip:
-        def __init__(self, *members: MemberRecord) -> None:
+        def __init__(self, *members: Member) -> None:
             self._members = members
 
-        def members(self) -> tuple[MemberRecord, ...]:
+        def members(self) -> tuple[Member, ...]:
             return self._members
 
         async def changed(self) -> None:
             raise AssertionError("it does not change")
 
-    manager = MemberRecord(name="m1.manager", address=Address("10.0.0.1", 3389), tags={"role": "manager"}, status=1)
-    agent = MemberRecord(name="m1", address=Address("10.0.0.1", 3388), tags={"role": "agent"}, status=1)
-    serf = MemberRecord(name="s", address=Address("2001:db8::1", 7946), status=1)
-    left = MemberRecord(name="w", address=Address("10.0.0.9", 3388), tags={"role": "agent"}, status=3)
-    assert GossipMembers(Gossip(manager, agent, serf, left)).members() == ["10.0.0.1:3388", "[2001:db8::1]:7946"]
+    manager = a_member("m1.manager", "10.0.0.1", "manager")
+    agents = a_member("m1", "10.0.0.1", "agent"), a_member("w", "2001:db8::1", "agent")
+    left = msgspec.structs.replace(agents[0], name="x", status="left")
+    members = GossipMembers(Gossip(manager, *agents, left)).members()
+    assert members == ["10.0.0.1:3388", "[2001:db8::1]:3388"]
     assert GossipMembers(Gossip(manager)).members() == []
     assert GossipMembers(Gossip()).members() is None
+
+
+def a_member(name: str, host: str, role: str) -> Member:
+    return Member(name=name, address=Address(host, 3388), tags={"role": role}, status="alive")

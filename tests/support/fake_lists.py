@@ -201,10 +201,10 @@ class Members:
     """`LocalMembers` as a test says."""
 
     def __init__(self, *entries: str) -> None:
-        self._entries = entries
+        self._entries: tuple[str, ...] | None = entries or None
         self._changed = trio.Event()
 
-    def members(self) -> Sequence[str]:
+    def members(self) -> Sequence[str] | None:
         return self._entries
 
     async def changed(self) -> None:
