@@ -6,7 +6,8 @@ Memberlist's word that a member is dead and Serf's that it means to leave travel
 the member failed; Serf's own agents do so in up to 5 % of cases. So the second word is held back:
 
     told       the intent is queued, until it has been sent as often as it should be (at most 5 s)
-    settling   others pass it on, for as many rounds of gossip as that takes
+    settling   others pass it on, for as many rounds of gossip as that takes; and each member is told once more, directly,
+               since gossip misses one in some thousand
     dying      memberlist tells of the death, until that has been sent as often as it should be (at most 5 s)
     lingering  others pass that on (1 s), while this member still answers
     done       `LeaveDone`
@@ -29,6 +30,9 @@ Phase = Literal["alive", "told", "settling", "dying", "lingering", "done"]
 
 # Rounds of gossip for each tenfold of members, until an intent that its origin has ceased to send is everywhere.
 SETTLE_ROUNDS = 3
+# Members that are told directly. In a larger cluster that would be a burst, and those of our kind do not need it: they know
+# memberlist's word of a leave from that of a failure.
+N_TOLD_DIRECTLY_MAX = 128
 
 
 class Intents:
@@ -40,6 +44,7 @@ class Intents:
         self.phase: Phase = "alive"
         self._next_at_s = math.inf
         self._was_sent = False
+        self._farewell = b""
 
     # --- others' -----------------------------------------------------------------------------------------------------------
 
@@ -104,7 +109,8 @@ class Intents:
         self._enter("told", context.config.broadcast_timeout_s)
         self.leave(context.name, intent.l_time, prune=False)
         if has_listeners:
-            context.broadcasts.put(context.broadcasts.intents, encode_serf(intent), self._sent)
+            self._farewell = encode_serf(intent)
+            context.broadcasts.put(context.broadcasts.intents, self._farewell, self._sent)
         else:
             context.memberlist.leave(context.now_s)
             self._finish()
@@ -125,6 +131,7 @@ class Intents:
         if self.next_at() > context.now_s:
             return
         if self.phase == "told":
+            self._tell_directly()
             n_tens = math.ceil(math.log10(len(context.roster.by_name) + 1))
             self._enter("settling", SETTLE_ROUNDS * n_tens * self._gossip_interval_s)
         elif self.phase == "settling":
@@ -134,6 +141,13 @@ class Intents:
             self._enter("lingering", context.config.leave_propagate_s)
         elif self.phase == "lingering":
             self._finish()
+
+    def _tell_directly(self) -> None:
+        context = self._context
+        others = [m for m in context.roster.by_name.values() if m.status == "alive" and m.name != context.name]
+        if len(others) <= N_TOLD_DIRECTLY_MAX:
+            for member in others:
+                context.memberlist.send_user(member.address, self._farewell)
 
     def _enter(self, phase: Phase, at_most_s: float) -> None:
         self.phase = phase
