@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from beeyard.cli.table import columns
+
 _COUNTS = ("Total", "Used", "Cooling", "Free")
 
 
@@ -24,21 +26,16 @@ def listing(networks: Sequence[dict[str, Any]]) -> list[str]:
     for name, pool in sorted(pools.items()):
         counts = [str(pool.get(count, "-")) for count in _COUNTS]
         rows.append((name, ",".join(pool["Ranges"]) or "-", pool["Parent"] or "-", pool["Nodes"] or "all", *counts))
-    lines = _columns(rows)
+    lines = columns(rows)
     aside = [
         (name, found["Address"], found["MacAddress"], found["FoundBy"], f"{found['Until'][:19]}Z")
         for name, pool in sorted(pools.items())
         for found in pool.get("PutAside", ())
     ]
     if aside:
-        lines += ["", *_columns([("POOL", "PUT ASIDE", "IN USE BY", "FOUND BY", "UNTIL"), *aside])]
+        lines += ["", *columns([("POOL", "PUT ASIDE", "IN USE BY", "FOUND BY", "UNTIL"), *aside])]
     closed = [pool["Closed"] for pool in pools.values() if pool.get("Closed")]
     return [*lines, *([""] if closed else []), *closed]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 __all__ = ["listing"]

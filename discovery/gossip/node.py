@@ -224,6 +224,10 @@ class GossipNode:
         """One of them."""
         return self._serf.member(name)
 
+    def is_suspect(self, name: str) -> bool:
+        """Whether a member that counts as alive does not answer."""
+        return self._serf.is_suspect(name)
+
     def coordinate(self, name: str = "") -> Coordinate | None:
         """Where a member is in the space of round trips; "": this one; None: not known yet."""
         return self._serf.coordinate(name or self._config.name)
