@@ -173,6 +173,7 @@ class UserEvent(Message, frozen=True, kw_only=True):
     name: str
     payload: bytes = b""
     coalesce: bool = False
+    empty_payload: bool = False  # it was sent with a payload of no bytes, which the wire tells from none
 
 
 class Query(Message, frozen=True, kw_only=True):
@@ -188,6 +189,7 @@ class Query(Message, frozen=True, kw_only=True):
     flags: int = 0
     relay_factor: int = 0
     timeout_ns: int = 0
+    empty_payload: bool = False  # it was sent with a payload of no bytes, which the wire tells from none
 
 
 QUERY_WANTS_ACK = 1  # of an answer: it is the ack
@@ -202,6 +204,7 @@ class QueryResponse(Message, frozen=True, kw_only=True):
     from_node: str
     flags: int = 0
     payload: bytes = b""
+    empty_payload: bool = False  # it was sent with a payload of no bytes, which the wire tells from none
 
 
 class Relay(Message, frozen=True, kw_only=True):

@@ -1,14 +1,14 @@
 """msgpack as memberlist speaks it: the old spec, in which text and bytes are both "raw". Reads what new-spec peers send too.
 
 A struct is a map with Go's field names. A field that is missing or nil has its zero value, one that nobody knows is passed
-over. Go writes an absent slice as nil and an empty one as empty; the rules need not care: both are b"" or (). That a peer
-sent the rarer form is kept in the identity of `EMPTY` and `EMPTY_LIST`, so that bytes come out as they came in.
+over. Go writes an absent slice as nil and an empty one as empty; the rules need not care: both are b"" or (), and are
+written as Go's senders mostly do. Where users can make the other form, messages say so (`empty_payload`).
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -29,17 +29,6 @@ U64 = 0xFFFF_FFFF_FFFF_FFFF
 # 3 kB of headers take up memory without end. Nothing that fits into a datagram has longer arrays.
 ARRAY_LENGTH_MAX = 512
 
-
-class _EmptyBytes(bytes):
-    """An empty slice of bytes where Go's senders mostly have none at all."""
-
-
-class _EmptyList(tuple[Any, ...]):
-    """The same of a list."""
-
-
-EMPTY: bytes = _EmptyBytes()
-EMPTY_LIST: tuple[Any, ...] = _EmptyList()
 
 _packer = msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
 
@@ -140,12 +129,12 @@ def flag(fields: Fields, key: bytes) -> bool:
 
 
 def raw(fields: Fields, key: bytes) -> bytes:
-    """Bytes; `EMPTY` when they are there, but none."""
+    """Bytes; none for nil."""
     value = fields.get(key)
     if value is None:
         return b""
     if type(value) is bytes:
-        return value or EMPTY
+        return value
     raise wrong(key, value, "bytes")
 
 
@@ -171,30 +160,28 @@ def name(fields: Fields, key: bytes) -> str:
 
 
 def items(fields: Fields, key: bytes) -> tuple[Any, ...]:
-    """A list; `EMPTY_LIST` when it is there, but empty."""
+    """A list; an empty one for nil."""
     value = fields.get(key)
     if value is None:
         return ()
     if type(value) is list:
-        return tuple(value) if value else EMPTY_LIST
+        return tuple(value)
     raise wrong(key, value, "a list")
 
 
 def raws(fields: Fields, key: bytes) -> tuple[bytes, ...]:
-    """A list of bytes, see `items`."""
+    """A list of bytes; an empty one for nil."""
     values = items(fields, key)
-    if not values:
-        return values
     if not all(type(value) is bytes for value in values):
         raise wrong(key, values, "a list of bytes")
     return values
 
 
 def texts(fields: Fields, key: bytes) -> tuple[str, ...]:
-    """A list of texts, see `items`."""
+    """A list of texts; an empty one for nil."""
     values = raws(fields, key)
     try:
-        return tuple([value.decode() for value in values]) if values else values  # type: ignore[return-value] # empty
+        return tuple([value.decode() for value in values])
     except UnicodeDecodeError:
         raise wrong(key, values, "a list of texts in UTF-8") from None
 
@@ -225,18 +212,14 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def or_nil(value: bytes) -> bytes | None:
-    """Bytes as most of Go's senders write them: nil for none."""
-    if value:
-        return value
-    return b"" if value is EMPTY else None
+def is_empty(fields: Fields, key: bytes) -> bool:
+    """Whether bytes are there, but none."""
+    return fields.get(key) == b""
 
 
-def list_or_nil(value: Sequence[Any]) -> Sequence[Any] | None:
-    """A list as most of Go's senders write it: nil for none."""
-    if value:
-        return value
-    return () if value is EMPTY_LIST else None
+def or_nil(value: bytes, empty: bool = False) -> bytes | None:
+    """Bytes as Go's senders mostly write them: nil for none, or with `empty` empty for none."""
+    return value if value or empty else None
 
 
 @lru_cache(maxsize=8192)

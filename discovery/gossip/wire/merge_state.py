@@ -17,6 +17,7 @@ from beeyard.discovery.gossip.wire.dialect import (
     ARRAY_LENGTH_MAX,
     U64,
     Fields,
+    is_empty,
     items,
     no_msgpack,
     number,
@@ -33,6 +34,12 @@ SLOTS_MAX = 4096  # of Lamport times with events; Serf's ring has 512
 EVENTS_MAX = 1 << 13  # in all of them
 
 
+class _EmptyEvent(EventItem):
+    """An event that was sent with an empty payload, not without one."""
+
+    __slots__ = ()
+
+
 def encode_merge_state(state: MergeState) -> bytes:
     """What follows the type byte."""
     fields = {
@@ -47,7 +54,7 @@ def encode_merge_state(state: MergeState) -> bytes:
 
 
 def _events_at(at: EventsAt) -> dict[str, Any]:
-    events = [{"Name": event.name, "Payload": or_nil(event.payload)} for event in at.events]
+    events = [{"Name": event.name, "Payload": or_nil(event.payload, type(event) is _EmptyEvent)} for event in at.events]
     return {"Events": events, "LTime": at.l_time & U64}
 
 
@@ -138,7 +145,8 @@ class _Reader:
             try:
                 if type(event) is not dict:
                     raise RemoteProtocolError("an event of a push/pull is no map")
-                events.append(EventItem(text(event, b"Name"), raw(event, b"Payload")))
+                kind = _EmptyEvent if is_empty(event, b"Payload") else EventItem
+                events.append(kind(text(event, b"Name"), raw(event, b"Payload")))
             except RemoteProtocolError as error:
                 self._refuse(error)
         self._n_events = _at_most(self._n_events + len(events), EVENTS_MAX, "events")

@@ -32,7 +32,7 @@ from beeyard.discovery.gossip.wire.dialect import (
     address,
     flag,
     host_to_bytes,
-    list_or_nil,
+    is_empty,
     name,
     number,
     or_nil,
@@ -118,7 +118,7 @@ def _encode_user_event(event: UserEvent) -> bytes:
         "CC": event.coalesce,
         "LTime": event.l_time & U64,
         "Name": event.name,
-        "Payload": or_nil(event.payload),
+        "Payload": or_nil(event.payload, event.empty_payload),
     }
     return b"\x03" + pack(fields)
 
@@ -126,12 +126,12 @@ def _encode_user_event(event: UserEvent) -> bytes:
 def _encode_query(query: Query) -> bytes:
     fields = {
         "Addr": host_to_bytes(query.address.host) or None,
-        "Filters": list_or_nil(query.filters),
+        "Filters": query.filters or None,
         "Flags": query.flags,
         "ID": query.id,
         "LTime": query.l_time & U64,
         "Name": query.name,
-        "Payload": or_nil(query.payload),
+        "Payload": or_nil(query.payload, query.empty_payload),
         "Port": query.address.port,
         "RelayFactor": query.relay_factor,
         "SourceNode": query.source_node,
@@ -146,7 +146,7 @@ def _encode_query_response(response: QueryResponse) -> bytes:
         "From": response.from_node,
         "ID": response.id,
         "LTime": response.l_time & U64,
-        "Payload": or_nil(response.payload),
+        "Payload": or_nil(response.payload, response.empty_payload),
     }
     return b"\x05" + pack(fields)
 
@@ -173,7 +173,7 @@ def _encode_conflict_response(response: ConflictResponse) -> bytes:
 
 def _encode_key_response(response: KeyResponse) -> bytes:
     fields = {
-        "Keys": list_or_nil(response.keys),
+        "Keys": response.keys or None,
         "Message": response.message,
         "PrimaryKey": response.primary_key,
         "Result": response.result,
@@ -221,6 +221,7 @@ def _decode_user_event(data: bytes) -> UserEvent:
         l_time=number(fields, b"LTime", U64),
         name=text(fields, b"Name"),
         payload=raw(fields, b"Payload"),
+        empty_payload=is_empty(fields, b"Payload"),
         coalesce=flag(fields, b"CC"),
     )
 
@@ -234,6 +235,7 @@ def _decode_query(data: bytes) -> Query:
         source_node=text(fields, b"SourceNode"),
         name=text(fields, b"Name"),
         payload=raw(fields, b"Payload"),
+        empty_payload=is_empty(fields, b"Payload"),
         filters=raws(fields, b"Filters"),
         flags=number(fields, b"Flags", U32),
         relay_factor=number(fields, b"RelayFactor", U8),
@@ -249,6 +251,7 @@ def _decode_query_response(data: bytes) -> QueryResponse:
         from_node=text(fields, b"From"),
         flags=number(fields, b"Flags", U32),
         payload=raw(fields, b"Payload"),
+        empty_payload=is_empty(fields, b"Payload"),
     )
 
 
@@ -281,7 +284,7 @@ def _tags(value: object) -> dict[str, str]:
 
 
 def _decode_key_request(data: bytes) -> KeyRequest:
-    return KeyRequest(key=raw(unpack_fields(data), b"Key") or b"")
+    return KeyRequest(key=raw(unpack_fields(data), b"Key"))
 
 
 def _decode_key_response(data: bytes) -> KeyResponse:

@@ -143,15 +143,12 @@ def test_numbers_wrap_as_gos_do() -> None:
     )
 
 
-@pytest.mark.parametrize("payload", [b"\xc0", b"\xa0", b"\xa1x", b"\xda\x00\x03abc"])
-def test_nil_and_empty_bytes_are_the_same_to_rules_and_stay_apart_on_the_wire(payload: bytes) -> None:
-    """An absent slice of Go's and an empty one."""
-    data = b"\x02\x82\xa7Payload" + payload + b"\xa5SeqNo\x01"
-    ack = decode(data)
-    assert isinstance(ack, Ack)
-    if payload in (b"\xc0", b"\xa0"):
-        assert ack == Ack(seq_no=1, payload=b"")
-    assert encode(ack) == (data if payload[:1] != b"\xda" else data.replace(b"\xda\x00\x03", b"\xa3"))
+@pytest.mark.parametrize(
+    ("written", "payload"), [(b"\xc0", b""), (b"\xa0", b""), (b"\xa1x", b"x"), (b"\xda\x00\x03abc", b"abc")]
+)
+def test_nil_and_empty_bytes_are_the_same_to_rules(written: bytes, payload: bytes) -> None:
+    """An absent slice of Go's and an empty one; longer forms than needed are read as well."""
+    assert decode(b"\x02\x82\xa7Payload" + written + b"\xa5SeqNo\x01") == Ack(seq_no=1, payload=payload)
 
 
 @pytest.mark.parametrize("new_spec", [False, True])

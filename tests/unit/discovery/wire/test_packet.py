@@ -151,6 +151,7 @@ REFUSED = {
     b"\x07\x05\x00\x01": "a compound of 4 bytes is cut off: its lengths alone take 12",
     b"\x09": "no msgpack",
     b"\x09\x80": "without an end code",
+    b"\x09\x82\xa4Algo\x00\xa3Buf\xa0": "without an end code",
     b"\x09\x82\xa4Algo\x01\xa3Buf\xa0": "compression 1 is not known here: must be 0, LZW",
     b"\x09\x82\xa4Algo\x00\xa3Buf\x05": "Buf is 5",
     compressed(bytes(70_000)): "stands for more than 65536 bytes",

@@ -138,7 +138,7 @@ def ring(key: bytes | None) -> Keyring | None:
 
 
 @given(st.lists(packet_messages, min_size=1, max_size=8), keyrings, st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_packets(messages: list[Message], key: bytes | None, crc: bool, compress: bool) -> None:
     """Parts, compound, compression, checksum, encryption; and again from what was read."""
     codec = PacketCodec(ring(key), compress=compress)
@@ -149,7 +149,7 @@ def test_packets(messages: list[Message], key: bytes | None, crc: bool, compress
 
 
 @given(stream_messages, keyrings, st.booleans(), st.integers(1, 500))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_streams(message: Message, key: bytes | None, compress: bool, size: int) -> None:
     """In pieces of any size."""
     data = frame(message, ring(key), compress=compress)
@@ -161,7 +161,7 @@ def test_streams(message: Message, key: bytes | None, compress: bool, size: int)
 
 
 @given(serf_messages)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_serf(message: Message) -> None:
     """Every message of the layer above."""
     assert message == decode_serf(encode_serf(message))
@@ -181,7 +181,7 @@ def test_tags_and_coordinates(tags: dict[str, str], numbers: list[float]) -> Non
 
 
 @given(packet_messages | serf_messages | stream_messages, st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_changed_byte_is_read_or_refused(message: Message, data: st.DataObject) -> None:
     """Never anything else, and what was read can be written."""
     write, read = (encode_serf, decode_serf) if _is_serf(message) else (encode, decode)
