@@ -25,6 +25,8 @@ PACKETS_PER_TURN = 64
 # Exchanges that the rules asked for and that are under way at once. They ask for two a minute, and more when many members
 # fail at once, each of whom is asked over TCP.
 ASKING_MAX = 64
+# Timers are not looked at more often, so that none of them keeps the reader from its packets. The rules count in 1 ms.
+TICK_S = 0.001
 # How often another port is tried when the kernel chose one for TCP that UDP cannot have.
 BIND_TRIES = 8
 
@@ -126,8 +128,9 @@ class Driver:
 
     async def _watch_time(self) -> None:
         """The rules' timers."""
+        earliest_s = trio.current_time()
         while True:
-            with trio.CancelScope(deadline=self._serf.next_at()) as self._alarm:
+            with trio.CancelScope(deadline=max(self._serf.next_at(), earliest_s)) as self._alarm:
                 await trio.sleep_forever()
             await self._host.running()
             # After a stall of this process or machine answers lie waiting: they are heard before anybody is judged.
@@ -136,6 +139,7 @@ class Driver:
             self.latest_wake_s = max(self.latest_wake_s, now_s - self._alarm.deadline)
             self._serf.advance(now_s)
             self.act()
+            earliest_s = now_s + TICK_S
 
     # --- what is to be done
 
