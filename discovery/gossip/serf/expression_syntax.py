@@ -80,8 +80,9 @@ class _Parser:
         pieces: Program = []
         while not scanner.at_end and scanner.next not in "|)":
             if scanner.take("\\Q"):
-                for char in scanner.until("\\E"):
-                    pieces.append((CHAR, _literal(char, flags)))
+                quoted: Program = [(CHAR, _literal(char, flags)) for char in scanner.until("\\E")]
+                # A repetition after \\E is of the last character alone.
+                pieces += quoted[:-1] + (self._repeated(quoted[-1:]) if quoted else [])
                 continue
             if scanner.next in "*+?" or scanner.repeat() is not None:
                 raise scanner.wrong("missing argument to repetition")
