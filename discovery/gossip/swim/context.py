@@ -22,7 +22,8 @@ class Counts(msgspec.Struct):
     probes_by_stream: int = 0  # TCP alone answered
     suspicions: int = 0
     refutations: int = 0  # of what was said of this member
-    stalls: int = 0  # times that this process did not run when it should have
+    late: int = 0  # times that this process ran late, and read first what had arrived
+    stalls: int = 0  # times that it did not run for so long that it judged nobody
     refused: int = 0  # messages that were not acted on: malformed, of other versions, beyond bounds
     unwelcome: int = 0  # members of other clusters
     conflicts: int = 0

@@ -6,9 +6,10 @@ A driver calls `handle` for each message of a datagram and `advance` when `next_
 finds in `out` (`drain` takes it). After any call `next_at` may be sooner than before. Times are seconds of one monotonic
 clock. No method raises for what a peer did, but `merge` for a whole exchange that cannot be used.
 
-This process may be stopped, or get no CPU, while answers wait in its socket. A deadline that is noticed much too late says
-nothing about others, so all deadlines are moved by as much as this member was not there, what it was asking is not judged,
-and its health gets worse.
+This process may be stopped, or get little CPU, while answers wait in its socket. What is found overdue says nothing about
+others then. After a short absence, what has arrived is read first. After a long one, when answers may have been lost as
+well, all deadlines are moved by as much as this member was not there, what it was asking is not judged, and its health gets
+worse. A short one is not made up for: on a busy machine they follow each other, and nobody would ever be found dead.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue
 # Protocol min, max, current; delegate (Serf) min, max, current. Source: what serf 0.9.4 sends.
 VSN = bytes((1, 5, 2, 2, 5, 5))
 
-# A deadline noticed later than this part of the probe's timeout is a stall. A busy machine is late by less; with more,
-# answers that came in time would be found after the timeout.
-STALL_PART = 0.5
-# After a stall, so much of the probe interval is left to read what has arrived before anything is due.
-GRACE_PART = 0.1
+# A deadline noticed later than this part of the probe's timeout is not acted on before what has arrived is read.
+LATE_PART = 0.5
+READING_PART = 0.1  # of the probe interval: the time for that
+# Later than so many probe intervals, the process was stopped, or as good as that.
+STALL_INTERVALS = 2
 
 
 class Memberlist:
@@ -82,7 +83,8 @@ class Memberlist:
         self._beliefs = Beliefs(self._context, self._mail)
         self._prober = Prober(self._context, self._mail, self._beliefs)
         self._exchanges = Exchanges(self._context, self._beliefs)
-        self._stall_s = STALL_PART * config.probe_timeout_s
+        self._late_s = LATE_PART * config.probe_timeout_s
+        self._is_reading = False  # what is overdue was put off once; it is acted on now, however late
 
     # --- life ---
 
@@ -187,7 +189,9 @@ class Memberlist:
     def advance(self, now_s: float) -> None:
         """Do what is due: probes, gossip, exchanges, suspicions. Hand over datagrams that have arrived before."""
         self._notice_stall(now_s)
-        self._context.timers.run(now_s)
+        if self._context.timers.next_at() <= now_s:
+            self._is_reading = False
+            self._context.timers.run(now_s)
         self._mail.arrange(now_s)
 
     def drain(self) -> list[Command]:
@@ -198,15 +202,19 @@ class Memberlist:
 
     def _notice_stall(self, now_s: float) -> None:
         late_s = now_s - self._context.timers.next_at()
-        if late_s <= self._stall_s:
+        if late_s <= self._late_s:
             return
-        config = self._context.config
-        self._context.counts.stalls += 1
-        self._context.trouble(int(late_s >= config.probe_timeout_s))
-        by_s = late_s + GRACE_PART * config.probe_interval_s
-        self._prober.abandon()
-        self._context.timers.delay(by_s)
-        self._beliefs.stalled(by_s)
+        interval_s = self._context.config.probe_interval_s
+        if late_s > STALL_INTERVALS * interval_s:
+            self._context.counts.stalls += 1
+            self._context.trouble(+1)
+            self._prober.abandon()
+            self._context.timers.delay(late_s + READING_PART * interval_s)
+            self._beliefs.stalled(late_s)
+        elif not self._is_reading:
+            self._is_reading = True
+            self._context.counts.late += 1
+            self._context.timers.postpone(now_s + READING_PART * interval_s)
 
     # --- for the layer above ---
 

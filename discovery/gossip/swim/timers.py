@@ -61,6 +61,11 @@ class Timers:
             assert action is not None  # `next_at` left a live one on top
             action(now_s)
 
+    def postpone(self, until_s: float) -> None:
+        """Have nothing run before this time."""
+        self._heap = [(max(due_s, until_s), number, timer) for due_s, number, timer in self._heap]
+        heapify(self._heap)
+
     def delay(self, by_s: float) -> None:
         """Move all deadlines. Their order stays, so the heap does."""
         self._heap = [(due_s + by_s, number, timer) for due_s, number, timer in self._heap]

@@ -45,3 +45,14 @@ def test_all_deadlines_can_be_moved() -> None:
     assert timers.next_at() == 12.0
     timers.cancel(timer)
     assert timers.next_at() == math.inf
+
+
+def test_what_is_overdue_can_be_put_off() -> None:
+    timers, ran = Timers(), []
+    for due_s in (3.0, 1.0, 2.0, 9.0):
+        timers.at(due_s, lambda _, due_s=due_s: ran.append(due_s))
+    timers.postpone(5.0)
+    assert timers.next_at() == 5.0
+    timers.run(5.0)
+    assert sorted(ran) == [1.0, 2.0, 3.0]
+    assert timers.next_at() == 9.0
