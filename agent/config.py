@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from beeyard.agent.hook_policy import HookPolicy
-from beeyard.discovery.settings import DiscoverySettings
+from beeyard.discovery.settings import AGENT_SOCKET, DiscoverySettings
 from beeyard.runtime.settings import reloadable, secret
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -28,6 +28,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     # HOST or HOST:PORT by which peers know this host; "": the address that leads to them. Only with self:// or serf://.
     advertise: str = ""
     discovery: DiscoverySettings = DiscoverySettings()
+    # Where `beeyard members` and its like ask this agent, if it gossips; "": nowhere.
+    gossip_socket: str = AGENT_SOCKET
     # "SWMTKN-1-…", needed until the node has joined once; or a file that holds it.
     join_token: Annotated[str, secret()] = ""
     join_token_file: str = ""

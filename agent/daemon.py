@@ -106,7 +106,7 @@ async def _serve(
         workload.adopt(records, controllers)
         nursery.start_soon(equipment.routes.run)
         nursery.start_soon(ports.watch)
-        await discovery.start(nursery, managers)
+        await discovery.start(nursery, managers, describer)
         connector = Connector(equipment, managers, workload)
         task_status.started(RunningAgent(config, describer, reporter, workload, connector, discovery, steps))
         end = None if token is None else await _join(equipment, managers, token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import structlog
 import trio
@@ -12,6 +13,7 @@ from beeyard.agent.listening import Listeners
 from beeyard.agent.offers import Offer
 from beeyard.agent.volumes import drivers_of
 from beeyard.core.errors import HostError, NodeHookError
+from beeyard.core.membership import Membership
 from beeyard.core.model import HostPort, NodeDescription, Platform
 from beeyard.core.resources import Resources
 from beeyard.netdrivers.driver import host_links
@@ -38,6 +40,8 @@ class Describer:
         self._hook_fault = ""
         self._stopping = False
         self._changed = trio.Event()
+        # What gossip says of this host's member; set by who gossips.
+        self.membership: Callable[[], Membership | None] = lambda: None
 
     def stop(self) -> None:
         """Say from now on that this node is about to stop, and say so soon."""
@@ -82,6 +86,7 @@ class Describer:
             listening=await self._listening(),
             forwards_ports=await self._forwards_ports(),
             stopping=self._stopping,
+            membership=self.membership(),
         )
         return self._last
 

@@ -8,7 +8,10 @@ import structlog
 import trio
 
 from beeyard.agent.config import AgentConfig
+from beeyard.agent.describe import Describer
 from beeyard.agent.manager_list import ManagerList
+from beeyard.discovery.gossip.control import offer_control
+from beeyard.discovery.gossip.membership import MembershipReport
 from beeyard.discovery.peers.url import parse_peer, parse_search
 from beeyard.discovery.self_discovery import NODE_TAG, ROLE_TAG, SelfDiscovery
 from beeyard.runtime.host import Host
@@ -25,6 +28,8 @@ class AgentDiscovery:
     def __init__(self, host: Host, config: AgentConfig, cluster: str, node_id: str) -> None:
         search = parse_search(config.managers)
         peers = [] if search is None else [parse_peer(peer, search.port) for peer in config.discovery.peers]
+        self._host = host
+        self._control_socket = config.gossip_socket
         self.gossip: SelfDiscovery | None = None
         if search is not None:
             self.gossip = SelfDiscovery(
@@ -39,8 +44,8 @@ class AgentDiscovery:
                 settings=config.discovery,
             )
 
-    async def start(self, nursery: trio.Nursery, managers: ManagerList) -> None:
-        """Gossip from now on; the managers that it tells of are tried too.
+    async def start(self, nursery: trio.Nursery, managers: ManagerList, describer: Describer) -> None:
+        """Gossip from now on; the managers that it tells of are tried too, and it is part of what the host is.
 
         Raises:
             InvalidSpec: there are several addresses to be known by.
@@ -49,6 +54,9 @@ class AgentDiscovery:
         if self.gossip is not None:
             await nursery.start(self.gossip.run)
             managers.also(self.gossip.managers, self.gossip.changed)
+            node = self.gossip.node
+            describer.membership = MembershipReport(node)
+            await nursery.start(offer_control, self._host.net, node, self._control_socket)
 
     async def joined(self, node_id: str) -> None:
         """This host has become a node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import glob
+import grp
 import json
 import os
 import socket
@@ -108,8 +109,6 @@ def readable(payload: str) -> str:
 
 
 def _group_of(path: str) -> str:
-    import grp  # only where there is something to explain
-
     try:
         return grp.getgrgid(os.stat(path).st_gid).gr_name
     except (OSError, KeyError):

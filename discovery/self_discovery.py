@@ -27,7 +27,7 @@ from beeyard.discovery.peers.known_peers import KnownPeers
 from beeyard.discovery.peers.mdns import Offer, Responder
 from beeyard.discovery.peers.own_addresses import OwnAddress, own_addresses
 from beeyard.discovery.peers.probe import Prober
-from beeyard.discovery.settings import DiscoverySettings
+from beeyard.discovery.settings import DiscoverySettings, own_tags
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Host
 
@@ -188,7 +188,7 @@ class SelfDiscovery:
     # --- inside
 
     def _all_tags(self) -> dict[str, str]:
-        return {**self._tags, CLUSTER_TAG: self._cluster}
+        return {**own_tags(self._settings), **self._tags, CLUSTER_TAG: self._cluster}
 
     def _is_welcome(self, name: str, tags: Mapping[str, str]) -> bool:
         return tags.get(CLUSTER_TAG, "") in ("", self._cluster)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from beeyard.core.errors import InvalidSpec
+
 # Where daemons that find each other by themselves listen (`self://`), and where Serf does (`serf://`).
 SELF_PORT = 3388
 SERF_PORT = 7946
+# Control sockets. Both daemons of one host may gossip, each as a member of its own.
+AGENT_SOCKET = "unix:///run/beeyard/gossip.sock"
+MANAGER_SOCKET = "unix:///run/beeyard/gossip-manager.sock"
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,8 +23,31 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     mdns: str = "beeyard"
     # Whether every address of the host's own networks is asked, up to 1,022 of them.
     scan: bool = True
+    # More tags of this member, "dc=ams": what constraints call node.tags.dc, and queries and `beeyard members` select by.
+    tags: tuple[str, ...] = ()
     # A keyring file as Serf's: what members say to each other is encrypted, and nobody without a key of it gets in.
     keyring_file: str = ""
 
 
-__all__ = ["SELF_PORT", "SERF_PORT", "DiscoverySettings"]
+# Tags that the daemons set themselves.
+RESERVED_TAGS = ("cluster", "role", "manager", "node")
+
+
+def own_tags(settings: DiscoverySettings) -> dict[str, str]:
+    """The tags that an operator gives.
+
+    Raises:
+        InvalidSpec: one is not KEY=VALUE, or is one of the daemons' own.
+    """
+    tags = {}
+    for text in settings.tags:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidSpec("discovery.tags", f"{text!r:.80} is not KEY=VALUE, such as dc=ams")
+        if key in RESERVED_TAGS:
+            raise InvalidSpec("discovery.tags", f"{text!r:.80}: {', '.join(RESERVED_TAGS)} are set by the daemons")
+        tags[key] = value
+    return tags
+
+
+__all__ = ["AGENT_SOCKET", "MANAGER_SOCKET", "RESERVED_TAGS", "SELF_PORT", "SERF_PORT", "DiscoverySettings", "own_tags"]

@@ -8,7 +8,7 @@ import msgspec
 
 from beeyard.core.address_pool import COOL_DOWN_S
 from beeyard.core.host_ports import PORT_FIRST, PORT_LAST
-from beeyard.discovery.settings import DiscoverySettings
+from beeyard.discovery.settings import MANAGER_SOCKET, DiscoverySettings
 from beeyard.runtime.settings import reloadable
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -44,6 +44,8 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # not. And how it finds the others.
     self_discovery_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     discovery: DiscoverySettings = DiscoverySettings()
+    # Where `beeyard members` and its like ask this manager, if it gossips; "": nowhere. `api_group` may use it.
+    gossip_socket: str = MANAGER_SOCKET
     # Where this manager puts the list of its local members and reads those of all managers, "etcd://10.0.0.5:2379/racks"; "":
     # nowhere. And how: NAME=VALUE, see discovery.published.url.
     discovery_url: str = ""

@@ -16,6 +16,8 @@ from beeyard.core.model import Network, Task
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.resources import Room
 from beeyard.core.states import NodeState, Role
+from beeyard.discovery.gossip.control import offer_control
+from beeyard.discovery.gossip.metrics import exposition
 from beeyard.discovery.self_discovery import SelfDiscovery
 from beeyard.manager import ca
 from beeyard.manager.api import serve
@@ -26,7 +28,7 @@ from beeyard.manager.config import ManagerConfig
 from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.decision_log import DecisionLog
 from beeyard.manager.dispatch import Dispatcher
-from beeyard.manager.gossip import manager_gossip
+from beeyard.manager.gossip import GossipDoubts, manager_gossip
 from beeyard.manager.hooks import Hook, begins_new
 from beeyard.manager.hooks.address import address_hook
 from beeyard.manager.hooks.aside import aside_warnings
@@ -117,6 +119,9 @@ async def _begin_discovery(
         digest = host.pki.digest(cluster.ca_certificate_pem)
         status.gossip = manager_gossip(host, config, digest, address)
         await nursery.start(status.gossip.run)
+        status.dispatcher.doubts = GossipDoubts(status.gossip)
+        offer = partial(offer_control, group=config.api_group)
+        await nursery.start(offer, host.net, status.gossip.node, config.gossip_socket)
     if config.discovery_url:
         owner = owner_name(config.node_name or host.hostname, cluster.manager_node_id)
         members = GossipMembers(status.gossip) if status.gossip is not None else None
@@ -157,7 +162,7 @@ class LiveStatus:
     ) -> None:
         self._address = address.removeprefix("tcp://")
         self._authority = authority
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._lifecycle = lifecycle
         self._orchestrator = orchestrator
         self._ledger = ledger
@@ -176,7 +181,7 @@ class LiveStatus:
     @property
     def warnings(self) -> Sequence[str]:
         """What an operator should know now."""
-        mass_failure = self._dispatcher.mass_failure
+        mass_failure = self.dispatcher.mass_failure
         aside = aside_warnings(self._ledger.aside(), self._store.nodes)
         lists = self.published.warnings if self.published is not None else ()
         found = (*self._ledger.all_closed(), *aside, *self._ipam.warnings, *lists)
@@ -232,6 +237,11 @@ class LiveStatus:
     async def take_back(self, found: Mapping[str, Sequence[str]]) -> None:
         """Give addresses that are put aside to tasks again. Raises NotFound, DiskError."""
         await release_addresses(self._store, found, self._ledger.aside_s)
+
+    @property
+    def gossip_metrics(self) -> str:
+        """Figures of this manager's gossip for Prometheus."""
+        return "" if self.gossip is None else exposition(self.gossip.node.figures(), self.gossip.node.me.name)
 
     @property
     def ipam_plugins(self) -> Sequence[str]:

@@ -39,6 +39,24 @@ def manager_gossip(host: Host, config: ManagerConfig, cluster: str, listens_at: 
     )
 
 
+class GossipDoubts:
+    """What gossip doubts, as the dispatcher wants it: see `dispatch.doubt.Doubts`."""
+
+    def __init__(self, discovery: SelfDiscovery) -> None:
+        self._discovery = discovery
+
+    def doubted(self) -> Mapping[str, bool]:
+        """Members that are suspected, or have failed (True), by name."""
+        node = self._discovery.node
+        doubted = {}
+        for member in self._discovery.members():
+            if member.status == "failed":
+                doubted[member.name] = True
+            elif member.status == "alive" and node.is_suspect(member.name):
+                doubted[member.name] = False
+        return doubted
+
+
 def _tags(address: str, own_host: str) -> Mapping[str, str]:
     """Where the manager is: one that listens on every address is at the one by which gossip knows it."""
     found = parse_address(address)
@@ -51,4 +69,4 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-__all__ = ["manager_gossip"]
+__all__ = ["GossipDoubts", "manager_gossip"]

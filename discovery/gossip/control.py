@@ -18,15 +18,11 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.core.errors import ClusterError, InvalidSpec
+from beeyard.core.errors import ClusterError, HostError, InvalidSpec
 from beeyard.discovery.gossip.metrics import exposition
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.gossip.serf.event import KeysDone, Member, QueryAck, QueryAnswer
-from beeyard.runtime.host import Connection, Net
-
-# Two daemons of one host may gossip, each as a member of its own.
-AGENT_SOCKET = "unix:///run/beeyard/gossip.sock"
-MANAGER_SOCKET = "unix:///run/beeyard/gossip-manager.sock"
+from beeyard.runtime.host import Connection, Listener, Net
 
 # An event is 512 bytes and a question 1,024; names and expressions come on top, all of it in base64 and JSON.
 REQUEST_BYTES_MAX = 64 << 10
@@ -117,11 +113,36 @@ async def serve_control(
     Raises:
         HostError: the socket cannot be made.
     """
-    control = Control(node)
     listener = await net.listen(address, socket_mode=0o660, socket_group=group)
+    task_status.started(listener.address)
+    await _serve(listener, node)
+
+
+async def offer_control(
+    net: Net,
+    node: GossipNode,
+    address: str,
+    *,
+    group: str = "beeyard",
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """The same, for a daemon that is to run although nobody can ask it. `address` "": nobody is to."""
+    if not address:
+        task_status.started()
+        return
     try:
-        task_status.started(listener.address)
-        await listener.serve(control.handle)
+        listener = await net.listen(address, socket_mode=0o660, socket_group=group)
+    except HostError as error:
+        log.warning("commands about gossip cannot ask this daemon", reason=str(error))
+        task_status.started()
+        return
+    task_status.started()
+    await _serve(listener, node)
+
+
+async def _serve(listener: Listener, node: GossipNode) -> None:
+    try:
+        await listener.serve(Control(node).handle)
     finally:
         with trio.move_on_after(1.0, shield=True):
             await listener.aclose()
@@ -304,4 +325,4 @@ async def _send(stream: trio.abc.Stream, answer: Answer) -> None:
         await stream.send_all(msgspec.json.encode(answer) + b"\n")
 
 
-__all__ = ["AGENT_SOCKET", "MANAGER_SOCKET", "Control", "serve_control"]
+__all__ = ["Control", "offer_control", "serve_control"]

@@ -37,7 +37,8 @@ async def metrics(context: Context, call: Call) -> Reply:
     lines = list(_lines(rooms))
     if context.status.published is not None:
         lines += metric_lines(context.status.published)
-    return Reply("".join(f"{line}\n" for line in lines).encode(), content_type=CONTENT_TYPE)
+    text = "".join(f"{line}\n" for line in lines) + context.status.gossip_metrics
+    return Reply(text.encode(), content_type=CONTENT_TYPE)
 
 
 def _lines(rooms: list[tuple[str, Room]]) -> Iterator[str]:

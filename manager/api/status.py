@@ -85,6 +85,10 @@ class ManagerStatus(Protocol):
         """This manager's token service; None: it serves none."""
 
     @property
+    def gossip_metrics(self) -> str:
+        """Figures of this manager's gossip in Prometheus' text format; "" when it does not gossip."""
+
+    @property
     def ipam_plugins(self) -> Sequence[str]:
         """Names of the IPAM plugins that networks use."""
 

@@ -12,9 +12,10 @@ import trio
 from trio.testing import MockClock
 
 from beeyard.cli import keys, members, query
-from beeyard.discovery.gossip.control import AGENT_SOCKET, Control, serve_control
+from beeyard.discovery.gossip.control import Control, serve_control
 from beeyard.discovery.gossip.metrics import unnamed
 from beeyard.discovery.gossip.serf.event import QueryAsked, UserEventCame
+from beeyard.discovery.settings import AGENT_SOCKET
 from beeyard.runtime.host import Connection, Host
 from tests.support.node_world import NodeWorld, node_world
 
@@ -97,7 +98,8 @@ async def test_members_are_listed_with_their_age(autojump_clock: MockClock) -> N
         assert answer["members"][0]["protocol"] == {"min": 2, "max": 5, "version": 5}
         lines = shown({**answer, "health": 0})
         assert lines[0].split() == ["NAME", "ADDRESS", "STATUS", "SINCE", "TAGS"]
-        assert lines[1].split()[2:] == ["alive", "1m15s", "dc=ams,role=agent"] or "1m1" in lines[1]
+        assert lines[1].split()[2::2] == ["alive", "dc=ams,role=agent"]
+        assert lines[1].split()[3].startswith("1m")
         assert "alive, suspected" in lines[3]
         await gossip.agree({"n1": "alive", "n2": "alive", "n3": "failed"})
         answer = await commands.done("members")

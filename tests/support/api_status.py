@@ -34,6 +34,7 @@ class PlainStatus:
         self.n_rotations = 0
         self.published: PublishedLists | None = None
         self.tokens: TokenSource | None = None
+        self.gossip_metrics = ""
 
     @property
     def ipam_plugins(self) -> list[str]:
