@@ -114,6 +114,6 @@ async def test_a_partition_of_any_length_heals(autojump_clock: MockClock) -> Non
         some, others = ["n1", "n2", "n3"], ["n4", "n5", "n6"]
         gossip.world.partition(some, others)
         await gossip.until(lambda: gossip.n_seen("failed") == 18, timeout_s=60)
-        await trio.sleep(300)
+        await trio.sleep(100)
         gossip.world.heal()
         await gossip.agree({f"n{number}": "alive" for number in range(1, 7)}, timeout_s=60)
