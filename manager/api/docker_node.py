@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from beeyard.core.constraint import coordinate_of
 from beeyard.core.errors import InvalidSpec, Unsupported
+from beeyard.core.membership import rtt_s
 from beeyard.core.model import Cluster, Node, NodeSpec
 from beeyard.core.name import NAME_RULE, is_name
 from beeyard.core.resources import Resources, Room
@@ -64,12 +66,15 @@ def _name(fields: Fields, present: str) -> str:
     return name
 
 
-def show_node(node: Node, cluster: Cluster, manager_address: str, room: Room | None = None) -> dict[str, Any]:
+def show_node(
+    node: Node, cluster: Cluster, manager_address: str, room: Room | None = None, manager_node: Node | None = None
+) -> dict[str, Any]:
     """A node as `GET /nodes/ID` gives it.
 
     Args:
         manager_address: HOST:PORT of this manager.
         room: what it has for tasks, which Docker does not show.
+        manager_node: the manager's own host, to tell how far a node that gossips is from it.
     """
     description = node.description
     shown: dict[str, Any] = {
@@ -97,11 +102,13 @@ def show_node(node: Node, cluster: Cluster, manager_address: str, room: Room | N
                         ("Volume", description.volume_drivers),
                         ("Log", description.log_drivers),
                         ("NodeHook", description.hooks),
+                        ("Tag", [f"{key}={value}" for key, value in _tags(node).items()]),
                     )
                     for name in sorted(names)
                 ],
             },
             "TLSInfo": show_tls_info(cluster),
+            **({} if description.membership is None else {"Gossip": _show_gossip(node, manager_node)}),
         },
         "Status": {
             "State": str(node.status.state),
@@ -111,6 +118,31 @@ def show_node(node: Node, cluster: Cluster, manager_address: str, room: Room | N
     }
     if is_manager(node, cluster):
         shown["ManagerStatus"] = {"Leader": True, "Reachability": "reachable", "Addr": manager_address}
+    return shown
+
+
+def _tags(node: Node) -> dict[str, str]:
+    membership = node.description.membership
+    return {} if membership is None else membership.tags
+
+
+def _show_gossip(node: Node, manager_node: Node | None) -> dict[str, Any]:
+    """What its agent says of its member; times in milliseconds."""
+    membership = node.description.membership
+    assert membership is not None
+    shown: dict[str, Any] = {"Member": membership.name, "Tags": dict(sorted(membership.tags.items()))}
+    here, there = membership.coordinate, coordinate_of(manager_node)
+    if here is not None:
+        shown["Coordinate"] = {
+            "Vec": [round(x * 1e3, 6) for x in here.vec],
+            "Height": round(here.height * 1e3, 6),
+            "Adjustment": round(here.adjustment * 1e3, 6),
+            "Error": round(here.error, 3),
+        }
+        if there is not None and manager_node is not None and manager_node.id != node.id:
+            shown["EstimatedRoundTripMs"] = {
+                manager_node.description.hostname or manager_node.id: round(rtt_s(here, there) * 1e3, 3)
+            }
     return shown
 
 

@@ -37,8 +37,8 @@ async def node_list(context: Context, call: Call) -> Reply:
         }
     )
     nodes = filters.apply(context.store.nodes.values(), parse_filters(call.query.get("filters", "")))
-    status, address = context.status, context.manager_address
-    return Reply([show_node(node, cluster, address, status.room(node.id)) for node in nodes])
+    status, address, own = context.status, context.manager_address, context.store.nodes.get(cluster.manager_node_id)
+    return Reply([show_node(node, cluster, address, status.room(node.id), own) for node in nodes])
 
 
 async def node_inspect(context: Context, call: Call) -> Reply:
@@ -47,7 +47,8 @@ async def node_inspect(context: Context, call: Call) -> Reply:
         node = _manager_without_agent(context)
     else:
         node = find_node(context.store, wanted)
-    return Reply(show_node(node, context.cluster, context.manager_address, context.status.room(node.id)))
+    own = context.store.nodes.get(context.cluster.manager_node_id)
+    return Reply(show_node(node, context.cluster, context.manager_address, context.status.room(node.id), own))
 
 
 def _manager_without_agent(context: Context) -> Node:

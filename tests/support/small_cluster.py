@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import trio
 
 from beeyard.agent import daemon as agent_daemon
@@ -25,11 +26,14 @@ Json = dict[str, Any]
 class SmallCluster:
     """Agents a1, a2, … in the given order; tasks run until they are stopped."""
 
-    def __init__(self, world: SimWorld, agents: Sequence[str], config: ManagerConfig) -> None:
+    def __init__(
+        self, world: SimWorld, agents: Sequence[str], config: ManagerConfig, agent_config: AgentConfig
+    ) -> None:
         self.world = world
         self.agents = tuple(agents)
         self.api = ClusterApi(world, MANAGER)
         self._config = config
+        self._agent_config = agent_config
 
     def parts(self, name: str) -> FakeParts:
         """Kernel and tasks of a machine."""
@@ -41,8 +45,13 @@ class SmallCluster:
         """Start everything; returns when all nodes are ready."""
         self.world.start(MANAGER, self._run_manager)
         token = (await self.api.insist("GET", "/swarm"))["JoinTokens"]["Worker"]
-        config = AgentConfig(state_dir="/var/lib/beeyard/agent", managers=(f"tcp://{MANAGER}:2377",), join_token=token)
+        given = self._agent_config.managers or (f"tcp://{MANAGER}:2377",)
         for name in self.agents:
+            config = msgspec.structs.replace(
+                self._agent_config, state_dir="/var/lib/beeyard/agent", managers=given, join_token=token
+            )
+            discovery = msgspec.structs.replace(config.discovery, tags=(*config.discovery.tags, f"host={name}"))
+            config = msgspec.structs.replace(config, discovery=discovery)
             self.world.start(name, functools.partial(agent_daemon.run, config=config))
         await self.until(
             lambda nodes: [n["Status"]["State"] for n in nodes].count("ready") == len(self.agents), "/nodes"
@@ -115,12 +124,13 @@ class SmallCluster:
 async def a_small_cluster(
     *agents: str,
     config: ManagerConfig | None = None,
+    agent_config: AgentConfig | None = None,
     parts: Callable[[SimMachine], FakeParts] = FakeParts,
     seed: int = 1,
 ) -> AsyncIterator[SmallCluster]:
-    """A cluster whose nodes are ready."""
+    """A cluster whose nodes are ready. With `agent_config` agents have its settings besides those that they need."""
     async with SimWorld(seed=seed, parts=parts) as world:
-        cluster = SmallCluster(world, agents or ("a1", "a2"), config or ManagerConfig())
+        cluster = SmallCluster(world, agents or ("a1", "a2"), config or ManagerConfig(), agent_config or AgentConfig())
         await cluster.start()
         yield cluster
 
