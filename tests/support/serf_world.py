@@ -124,7 +124,7 @@ class SerfWorld:
         views = [serf.member(name) for key, serf in self.serfs.items() if key != name]
         return ["unknown" if view is None else view.status for view in views]
 
-    # --- the network ---------------------------------------------------------------------------------------------------------
+    # --- the network ---
 
     def _at(self, when_s: float, happening: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (when_s, next(self._numbers), happening))

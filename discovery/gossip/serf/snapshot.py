@@ -14,8 +14,6 @@ import msgspec
 from beeyard.discovery.gossip.message import Address
 from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX
 
-BYTES_MIN = 128 << 10  # a file is not compacted below this; Source: SnapshotSizeLimit
-BYTES_PER_MEMBER = 128
 N_ALIVE_MAX = 65536  # a file that somebody has written garbage into
 
 
@@ -85,11 +83,6 @@ def whole(members: Iterable[tuple[str, Address]], clock: int, event_clock: int, 
     return "".join(alive_line(*member) for member in members) + clock_lines(clock, event_clock, query_clock)
 
 
-def is_due_for_compaction(n_bytes: int, n_alive: int) -> bool:
-    """Whether a file of this size is to be written anew."""
-    return n_bytes > max(BYTES_MIN, 2 * BYTES_PER_MEMBER * n_alive)
-
-
 def is_one_line(name: str) -> bool:
     """Whether a name can be written: a peer may choose one with a line end in it, to forge lines."""
     return len(name.splitlines()) == 1 and not name.endswith(("\n", "\r"))
@@ -100,7 +93,6 @@ __all__ = [
     "Restored",
     "alive_line",
     "clock_lines",
-    "is_due_for_compaction",
     "is_one_line",
     "not_alive_line",
     "parse_address",
