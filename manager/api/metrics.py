@@ -1,4 +1,4 @@
-"""`/beeyard/v1/metrics`: how full the nodes are, in the text format that Prometheus reads.
+"""`/beeyard/v1/metrics`: how full the nodes are, and how this manager's gossip is, in the text format that Prometheus reads.
 
 Source of the format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
