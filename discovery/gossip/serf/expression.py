@@ -48,7 +48,7 @@ def check(expression: str) -> None:
     _compiled(expression)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _compiled(expression: str) -> Program:
     return compile_program(expression)
 

@@ -89,7 +89,8 @@ class _Parser:
             if (changed := self._flags_alone(flags)) is not None:
                 flags = changed
                 continue
-            pieces = self._limited(pieces + self._repeated(self._atom(flags, depth)))
+            pieces += self._repeated(self._atom(flags, depth))
+            self._limited(pieces)
         return self._limited(pieces), flags
 
     def _flags_alone(self, flags: frozenset[str]) -> frozenset[str] | None:

@@ -12,6 +12,7 @@ from beeyard.discovery.gossip.serf.expression import STEPS_MAX, check, matches
 from beeyard.discovery.gossip.wire.serf_codec import NodeFilter, TagFilter, decode_filter, encode_filter
 
 N_FILTERS_MAX = 32  # more does not fit into a query of 1 KiB in any useful way
+FILTER_BYTES_MAX = 4096  # together; agents of Serf send 1 KiB at most unless they are told otherwise
 
 
 def encode_filters(nodes: Sequence[str], tags: Mapping[str, str]) -> tuple[bytes, ...]:
@@ -28,7 +29,7 @@ def encode_filters(nodes: Sequence[str], tags: Mapping[str, str]) -> tuple[bytes
 
 def is_meant(filters: Sequence[bytes], name: str, tags: Mapping[str, str]) -> bool:
     """Whether a member passes all filters. It does not pass one that cannot be understood or takes too long."""
-    if len(filters) > N_FILTERS_MAX:
+    if len(filters) > N_FILTERS_MAX or sum(map(len, filters)) > FILTER_BYTES_MAX:
         return False
     try:
         return all(_passes(blob, name, tags, STEPS_MAX // len(filters)) for blob in filters)
@@ -43,4 +44,4 @@ def _passes(blob: bytes, name: str, tags: Mapping[str, str], steps_max: int) -> 
     return matches(condition.expression, tags.get(condition.tag, ""), steps_max=steps_max)
 
 
-__all__ = ["N_FILTERS_MAX", "encode_filters", "is_meant"]
+__all__ = ["FILTER_BYTES_MAX", "N_FILTERS_MAX", "encode_filters", "is_meant"]

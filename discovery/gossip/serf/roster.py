@@ -21,6 +21,7 @@ Source: Serf 0.9.4 serf/serf.go (handleNodeJoin and following). The third line i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -234,6 +235,7 @@ def _member(node: NodeRecord, status: MemberStatus, l_time: int, since_s: float)
     )
 
 
+@lru_cache(maxsize=256)
 def _versions(vsn: bytes) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     numbers = (*vsn[:6], 0, 0, 0, 0, 0, 0)
     return (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])

@@ -3,7 +3,7 @@
 import pytest
 
 from beeyard.core.errors import InvalidSpec
-from beeyard.discovery.gossip.serf.filters import N_FILTERS_MAX, encode_filters, is_meant
+from beeyard.discovery.gossip.serf.filters import FILTER_BYTES_MAX, N_FILTERS_MAX, encode_filters, is_meant
 from beeyard.discovery.gossip.wire.serf_codec import NodeFilter, encode_filter
 
 TAGS = {"role": "web", "zone": "eu-1"}
@@ -42,6 +42,9 @@ def test_query_with_a_heap_of_filters_is_for_nobody() -> None:
     one = encode_filter(NodeFilter(names=("b",)))
     assert is_meant([one] * N_FILTERS_MAX, "b", TAGS)
     assert not is_meant([one] * (N_FILTERS_MAX + 1), "b", TAGS)
+    large = encode_filter(NodeFilter(names=("b", "x" * (FILTER_BYTES_MAX // 2))))
+    assert is_meant([large], "b", TAGS)
+    assert not is_meant([large, large], "b", TAGS)
 
 
 def test_own_expression_is_checked_before_it_is_sent() -> None:
