@@ -17,7 +17,7 @@ from beeyard.discovery.self_discovery import NODE_TAG, ROLE_TAG, SelfDiscovery
 from beeyard.runtime.host import Host
 
 # A farewell takes two seconds; whoever does not hear it sees a failure, which harms nothing.
-LEAVE_TIMEOUT_S = 6.0
+LEAVE_TIMEOUT_S = 3.0
 
 log = structlog.get_logger(__name__)
 

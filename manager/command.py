@@ -19,7 +19,7 @@ from beeyard.runtime.real_main import Command, Running, with_scheme
 from beeyard.runtime.settings import Settings
 
 # A farewell takes two seconds; whoever does not hear it sees a failure.
-LEAVE_TIMEOUT_S = 6.0
+LEAVE_TIMEOUT_S = 3.0
 
 
 def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
