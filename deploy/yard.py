@@ -15,6 +15,10 @@ from pathlib import Path
 from deploy.lan import Lan
 from deploy.yard_cluster import YardCluster, say
 
+# Nobody is told where anybody is: agents find the manager by gossip.
+MANAGER_SETTINGS = {"self_discovery_port": 3388}
+AGENT_SETTINGS = {"managers": ["self://:3388"]}
+
 # Host addresses start at .11 of a /24 whose upper half and second quarter are left to pools; more hosts need another LAN.
 NODES_MAX = 50
 NODES = 3
@@ -123,7 +127,7 @@ def main(arguments: list[str]) -> None:
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="and its arguments; a shell without")
     options = parser.parse_args(arguments)
 
-    cluster = YardCluster()
+    cluster = YardCluster(manager_settings=MANAGER_SETTINGS, agent_settings=AGENT_SETTINGS)
     if options.command == "up":
         command_up(cluster, options.nodes, detach=options.detach)
     elif options.command == "down":
