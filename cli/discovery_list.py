@@ -69,13 +69,13 @@ def shown(lists: Mapping[str, Sequence[str]], *, as_json: bool, by_manager: bool
     if as_json:
         answer: dict[str, Any] = {
             "nodes": nodes,
-            "lists": {owner: list(entries) for owner, entries in sorted(lists.items()) if owner != OTHERS},
-            "others": list(lists.get(OTHERS, ())),
+            "lists": {owner: sorted(entries) for owner, entries in sorted(lists.items()) if owner != OTHERS},
+            "others": sorted(lists.get(OTHERS, ())),
         }
         return [json.dumps(answer, indent=2)]
     if not by_manager:
         return nodes
-    rows = [(owner or "-", entry) for owner, entries in sorted(lists.items()) for entry in entries]
+    rows = [(owner or "-", entry) for owner, entries in sorted(lists.items()) for entry in sorted(entries)]
     width = max(len(owner) for owner, _ in [("MANAGER", ""), *rows])
     return [f"{owner.ljust(width)}  {entry}".rstrip() for owner, entry in [("MANAGER", "NODE"), *rows]]
 

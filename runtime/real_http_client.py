@@ -6,9 +6,10 @@ import os
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import httpx2
+import trio
 
 from beeyard.core.errors import HostError, PeerError
 from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Lines, Unreachable
@@ -48,7 +49,7 @@ class RealHttpClient:
             async with self._client.stream(method, url, content=body, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
                     raise PeerError(f"{_server(url)} answered {response.status_code}")
-                async with aclosing(response.aiter_bytes()) as pieces:
+                async with _pieces(response) as pieces:
                     yield _Lines(url, pieces)
 
     async def aclose(self) -> None:
@@ -56,9 +57,22 @@ class RealHttpClient:
         await self._client.aclose()
 
 
+@asynccontextmanager
+async def _pieces(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The body as it comes. Whoever stops early leaves generators of the library behind, unless they are cancelled."""
+    pieces = response.aiter_bytes()
+    try:
+        yield pieces
+    finally:
+        with trio.CancelScope() as scope, suppress(httpx2.HTTPError, httpx2.StreamError):
+            scope.cancel()
+            while await anext(pieces, None) is not None:
+                pass
+
+
 async def _whole(url: str, response: httpx2.Response) -> bytes:
     found = bytearray()
-    async with aclosing(response.aiter_bytes()) as pieces:
+    async with _pieces(response) as pieces:
         async for piece in pieces:
             found += piece
             if len(found) > ANSWER_BYTES_MAX:
