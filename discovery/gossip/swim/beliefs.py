@@ -23,9 +23,9 @@ from beeyard.discovery.gossip.swim.roster import ALIVE, DEAD, LEFT, SUSPECT, Mem
 from beeyard.discovery.gossip.swim.suspicion import Suspicion
 
 META_BYTES_MAX = 512  # Source: MetaMaxSize in memberlist's net.go
-# Incarnations have 32 bits. Nobody is accused under the last of them, which could not be refuted; none is reached by
-# refuting, so a message that has one is garbage or malice.
-ACCUSED_INCARNATION_MAX = 0xFFFF_0000
+# Incarnations have 32 bits. Whoever is accused under the last one cannot refute it (the peer's number wraps to 0), counts as
+# dead, is forgotten after a while and then taken in anew.
+INCARNATION_MAX = 0xFFFF_FFFF
 
 
 class Beliefs:
@@ -106,7 +106,7 @@ class Beliefs:
     def _alive_me(self, said: Alive) -> None:
         """Somebody tells me about myself: an echo, an earlier life of mine, or somebody with my name."""
         context, me = self._context, self._context.me
-        if context.has_left or said.incarnation > ACCUSED_INCARNATION_MAX:
+        if context.has_left:
             return
         if said.address.port and said.address != me.address:
             context.counts.conflicts += 1
@@ -122,7 +122,7 @@ class Beliefs:
         """Somebody believes that a member is dead, or I do."""
         context = self._context
         member = context.roster.get(said.node)
-        if member is None or said.incarnation > ACCUSED_INCARNATION_MAX:
+        if member is None:
             return
         if said.incarnation < member.incarnation:
             if member is context.me:
@@ -185,9 +185,7 @@ class Beliefs:
         """A member is dead, or says that it leaves."""
         context = self._context
         member = context.roster.get(said.node)
-        if member is None or said.incarnation < member.incarnation or said.incarnation > ACCUSED_INCARNATION_MAX:
-            return
-        if not member.is_up:
+        if member is None or said.incarnation < member.incarnation or not member.is_up:
             return
         if member is context.me and not context.has_left:
             self.refute(said.incarnation, said.from_node)
@@ -216,7 +214,7 @@ class Beliefs:
 
     def tell_me(self, incarnation: int) -> None:
         """Tell everyone what I am, under this incarnation."""
-        self._context.me.incarnation = incarnation
+        self._context.me.incarnation = min(incarnation, INCARNATION_MAX)
         self._reminded.clear()
         self._mail.broadcast(self._me(), self._context.me.name)
 

@@ -73,6 +73,9 @@ class Exchanges:
 
     def _is_welcome(self, record: NodeRecord) -> bool:
         context = self._context
+        known = context.roster.get(record.name)
+        if known is not None and known.meta == record.meta and known.vsn == record.vsn:
+            return True  # as it was when it was taken in; asking costs the delegate more than all the rest
         if not is_compatible(record.vsn, context.me.vsn):
             context.counts.refused += 1
             return False

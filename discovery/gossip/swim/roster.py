@@ -54,7 +54,7 @@ class Member:
 
 
 class Roster:
-    """All members that are known, the local one among them, the dead until `reap`."""
+    """All members that are known, the local one among them, the dead until they are forgotten."""
 
     def __init__(self, rng: random.Random) -> None:
         self.by_name: dict[str, Member] = {}
@@ -124,7 +124,7 @@ class Roster:
         """
         for _ in range(len(self._order) + 1):
             if self._next >= len(self._order):
-                self.reap(now_s, keep_s)
+                self._reap(now_s, skip, keep_s)
                 self._rng.shuffle(self._order)
                 self._next = 0
             member = self._order[self._next]
@@ -133,13 +133,13 @@ class Roster:
                 return member
         return None
 
-    def reap(self, now_s: float, keep_s: float) -> None:
-        """Forget those that are dead or gone for longer than `keep_s`."""
+    def _reap(self, now_s: float, me: Member, keep_s: float) -> None:
+        """Forget those that are dead or gone for longer than `keep_s`, but never oneself."""
         if self.n_up == len(self._order):
             return
         kept = []
         for member in self._order:
-            if member.state <= SUSPECT or now_s - member.changed_s <= keep_s:
+            if member.state <= SUSPECT or member is me or now_s - member.changed_s <= keep_s:
                 kept.append(member)
             else:
                 del self.by_name[member.name]

@@ -220,10 +220,8 @@ MINE = Address("10.9.9.9", 7946)
         (alive("me", 1, address=MINE, meta=b"other"), 2),
         (alive("me", 4, address=MINE), 5),
         (suspect("me", 0), 1),
-        (suspect("me", 0xFFFF_FFFF), 1),  # could not be refuted
-        (dead("me", 0xFFFF_FFFF), 1),
-        (alive("me", 0xFFFF_FFFF, address=MINE), 1),
-        (suspect("me", 0xFFFF_0000), 0xFFFF_0001),
+        (suspect("me", 0xFFFF_FFFE), 0xFFFF_FFFF),
+        (dead("me", 0xFFFF_FFFF), 0xFFFF_FFFF),  # there is none greater
     ],
 )
 def test_what_is_said_of_me_is_refuted_with_a_greater_incarnation(message: Message, expected: int) -> None:
@@ -273,6 +271,15 @@ def test_who_has_left_does_not_come_back_by_what_others_say() -> None:
     scene.hear(suspect("me"), dead("me", 3), alive("me", 9, address=MINE))
     assert scene.state("me") == "left"
     assert scene.rules.incarnation == 1
+
+
+def test_who_has_left_does_not_forget_itself() -> None:
+    scene = Scene("a", "b")
+    scene.rules.leave(scene.now_s)
+    scene.until(scene.now_s + 100.0)
+    scene.hear(alive("me", 9, address=Address("10.7.7.7", 7946)))
+    assert scene.state("me") == "left"
+    assert scene.rules.push_pull(scene.now_s, join=False).nodes
 
 
 def test_alone_one_has_left_at_once() -> None:

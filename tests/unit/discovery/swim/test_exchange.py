@@ -109,3 +109,12 @@ def test_more_members_than_are_kept_are_refused_before_anything_is_done() -> Non
     with pytest.raises(RemoteProtocolError, match="4 given, at most 3 are taken"):
         scene.rules.merge(scene.now_s, PushPull(nodes=nodes), join=False)
     assert scene.rules.n_known == 2
+
+
+def test_a_member_that_was_welcome_and_says_the_same_is_not_asked_about_again() -> None:
+    scene = Scene("a", "b")
+    scene.notes.unwelcome = ("a", "b")  # it would be refused now
+    remote = PushPull(nodes=(record("a", 1), record("b", 1, meta=b"another cluster")))
+    scene.rules.merge(scene.now_s, remote, join=False)
+    assert [scene.state(name) for name in "ab"] == ["suspect", "alive"]
+    assert scene.rules.counts.unwelcome == 1

@@ -26,9 +26,9 @@ def detection_s(n_hosts: int, seed: int, *, refuses: bool = True) -> float:
     return max(seen) - died_s
 
 
-@pytest.mark.parametrize(("n_hosts", "agents_s"), [(10, 7.0), (30, 8.0)])
-def test_a_killed_process_is_noticed_sooner_than_by_real_agents(n_hosts: int, agents_s: float) -> None:
-    assert statistics.median(detection_s(n_hosts, seed) for seed in range(3)) < agents_s - 1.0
+@pytest.mark.parametrize(("n_hosts", "n_seeds", "agents_s"), [(10, 3, 7.0), (30, 1, 8.0)])
+def test_a_killed_process_is_noticed_sooner_than_by_real_agents(n_hosts: int, n_seeds: int, agents_s: float) -> None:
+    assert statistics.median(detection_s(n_hosts, seed) for seed in range(n_seeds)) < agents_s - 1.0
 
 
 def test_a_machine_that_vanished_is_noticed_as_soon_as_by_real_agents() -> None:
@@ -107,7 +107,7 @@ def test_a_quiet_member_sends_two_packets_a_second() -> None:
         host.n_packets = host.n_bytes = 0
     net.run(30.0)
     assert sum(host.n_packets for host in net.hosts) / 30 / 30 < 2.1
-    assert sum(host.n_bytes for host in net.hosts) / 30 / 30 < 170
+    assert sum(host.n_bytes for host in net.hosts) / 30 / 30 < 110
 
 
 def test_the_same_seed_gives_the_same_story() -> None:
