@@ -8,9 +8,8 @@ written as Go's senders mostly do. Where users can make the other form, messages
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import msgpack
 
@@ -18,7 +17,6 @@ from beeyard.core.errors import LocalProtocolError, RemoteProtocolError
 from beeyard.discovery.gossip.message import NOWHERE, Address
 
 Fields = dict[bytes, Any]
-T = TypeVar("T")
 
 U8 = 0xFF
 U16 = 0xFFFF
@@ -26,8 +24,8 @@ U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 # msgpack makes room for an array as soon as it has read the length, and arrays nest 1,024 deep: a bigger number would let
-# 3 kB of headers take up memory without end. Nothing that fits into a datagram has longer arrays.
-ARRAY_LENGTH_MAX = 512
+# 3 kB of headers take up memory without end. The longest lists of one message are a coordinate's 8 numbers and a ring's keys.
+ARRAY_LENGTH_MAX = 64
 
 
 _packer = msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
@@ -63,49 +61,6 @@ def unpack_fields(data: bytes) -> Fields:
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a map is due, not {_shown(fields)}")
     return fields
-
-
-class BoundedUnpacker:
-    """Reads values from bytes that come in pieces, up to a number of bytes in all.
-
-    msgpack's own reader goes on where it stopped, so that small pieces cost no more than large ones, but bounds only what
-    it has not looked at yet.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._n_more = bytes_max
-        self._unpacker = msgpack.Unpacker(
-            raw=True, max_buffer_size=bytes_max, max_array_len=ARRAY_LENGTH_MAX, max_map_len=ARRAY_LENGTH_MAX
-        )
-
-    def feed(self, data: bytes, go_on: Callable[[], T | None]) -> T | None:
-        """Take in `data` and call `go_on`, which reads as far as it can; None when there is more to come.
-
-        Raises:
-            RemoteProtocolError: no msgpack, or too many bytes.
-        """
-        taken = data[: self._n_more]
-        self._n_more -= len(taken)
-        try:
-            self._unpacker.feed(taken)
-            done = go_on()
-        except msgpack.OutOfData:
-            done = None
-        except (ValueError, TypeError, OverflowError) as error:
-            raise no_msgpack("on a stream", error) from None
-        if done is None and not self._n_more:
-            raise RemoteProtocolError(f"a message on a stream is larger than the {self._bytes_max} bytes it may have")
-        return done
-
-    def unpack(self) -> Any:
-        """The next value; only within `feed`'s `go_on`."""
-        return self._unpacker.unpack()
-
-    def read_bytes(self, n: int) -> bytes:
-        """The next bytes, at most n, as they are; only within `feed`'s `go_on`."""
-        piece: bytes = self._unpacker.read_bytes(n) if n else b""
-        return piece
 
 
 def number(fields: Fields, key: bytes, largest: int) -> int:

@@ -1,7 +1,7 @@
 """What Serf adds to a push/pull: its clocks, the time of each member's last intent, and the user events it remembers.
 
-It is read piece by piece, since its lists are as long as the cluster is large, and msgpack makes room for a list before it
-has seen it. Source: Serf 0.9.4 messages.go (messagePushPull), delegate.go (LocalState, MergeRemoteState).
+It is read value by value: its lists are as long as the cluster is large, see `pieces`.
+Source: Serf 0.9.4 messages.go (messagePushPull), delegate.go (LocalState, MergeRemoteState).
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ import msgpack
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import EventItem, EventsAt, MergeState
 from beeyard.discovery.gossip.wire.dialect import (
-    ARRAY_LENGTH_MAX,
     U64,
     Fields,
     is_empty,
-    items,
     no_msgpack,
     number,
     or_nil,
     pack,
     raw,
     text,
+    wrong,
 )
 from beeyard.discovery.gossip.wire.limits import REFUSED_MAX
+from beeyard.discovery.gossip.wire.pieces import FIELDS_MAX, plain_values
 
-FIELDS_MAX = 64
-MEMBERS_MAX = 1 << 16  # of intents and of members that left: some of them are gone for a day
-SLOTS_MAX = 4096  # of Lamport times with events; Serf's ring has 512
-EVENTS_MAX = 1 << 13  # in all of them
+SMALL_FIELDS_MAX = 8  # of an event, and of a time of events: they have two
+MEMBERS_MAX = 1 << 15  # of intents and of members that left: some of them are gone for a day
+SLOTS_MAX = 1 << 12  # of Lamport times with events; Serf's ring has 512
+EVENTS_MAX = 1 << 12  # in all of them
+TIMES = frozenset([b"LTime", b"EventLTime", b"QueryLTime"])
+EVENT_FIELDS = frozenset([b"Name", b"Payload"])
+NIL = 0xC0
 
 
 class _EmptyEvent(EventItem):
@@ -77,80 +80,110 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._unpacker = msgpack.Unpacker(
-            raw=True, max_buffer_size=len(data), max_array_len=ARRAY_LENGTH_MAX, max_map_len=MEMBERS_MAX
-        )
+        self._unpacker = plain_values(len(data))
         self._unpacker.feed(data)
         self._n_refused = 0
         self._n_events = 0
 
     def read(self) -> MergeState:
+        unpacker = self._unpacker
         fields: Fields = {}
+        status: dict[str, int] = {}
         left: tuple[str, ...] = ()
         events: tuple[EventsAt | None, ...] = ()
-        for _ in range(_at_most(self._unpacker.read_map_header(), FIELDS_MAX, "fields")):
-            key = self._unpacker.unpack()
-            if key == b"LeftMembers":
-                left = tuple(self._names(self._list(MEMBERS_MAX, "members that left")))
+        for _ in range(_at_most(unpacker.read_map_header(), FIELDS_MAX, "fields")):
+            key = unpacker.unpack()
+            if key == b"StatusLTimes":
+                status = self._status()
+            elif key == b"LeftMembers":
+                left = tuple(self._names())
             elif key == b"Events":
-                events = tuple(map(self._events_at, self._list(SLOTS_MAX, "times of events")))
+                events = tuple([self._events_at() for _ in range(self._list(SLOTS_MAX, "times of events"))])
+            elif key in TIMES:
+                fields[key] = unpacker.unpack()
             else:
-                fields[key] = self._unpacker.unpack()
+                unpacker.skip()
         return MergeState(
             l_time=number(fields, b"LTime", U64),
-            status_l_times=self._status(fields.get(b"StatusLTimes")),
+            status_l_times=status,
             left_members=left,
             event_l_time=number(fields, b"EventLTime", U64),
             events=events,
             query_l_time=number(fields, b"QueryLTime", U64),
         )
 
-    def _list(self, most: int, what: str) -> Iterator[Any]:
+    def _kind(self) -> int:
+        """The first byte of the next value."""
         here = self._unpacker.tell()
-        if self._data[here : here + 1] == b"\xc0":
+        return self._data[here] if here < len(self._data) else NIL
+
+    def _list(self, most: int, what: str) -> int:
+        """How many values follow, when a list or nil is due."""
+        if self._kind() == NIL:
             self._unpacker.skip()
-            return
-        unpack = self._unpacker.unpack
-        for _ in range(_at_most(self._unpacker.read_array_header(), most, what)):
-            yield unpack()
+            return 0
+        return _at_most(self._unpacker.read_array_header(), most, what)
 
-    def _names(self, values: Iterator[Any]) -> Iterator[str]:
-        for value in values:
+    def _map(self, most: int, what: str) -> int:
+        """How many pairs follow, when a map or nil is due."""
+        if self._kind() == NIL:
+            self._unpacker.skip()
+            return 0
+        return _at_most(self._unpacker.read_map_header(), most, what)
+
+    def _names(self) -> Iterator[str]:
+        for _ in range(self._list(MEMBERS_MAX, "members that left")):
             try:
-                yield text({b"LeftMembers": value}, b"LeftMembers")
+                yield text({b"LeftMembers": self._unpacker.unpack()}, b"LeftMembers")
             except RemoteProtocolError as error:
                 self._refuse(error)
 
-    def _status(self, times: object) -> dict[str, int]:
-        if times is None:
-            return {}
-        if type(times) is not dict:
-            raise RemoteProtocolError("StatusLTimes is no map: must say a time for each member")
+    def _status(self) -> dict[str, int]:
         status = {}
-        for node in times:
-            try:
-                status[text({b"StatusLTimes": node}, b"StatusLTimes")] = number(times, node, U64)
-            except RemoteProtocolError as error:
-                self._refuse(error)
+        unpack = self._unpacker.unpack
+        for _ in range(self._map(MEMBERS_MAX, "times of members")):
+            node, l_time = unpack(), unpack()
+            if type(node) is bytes and type(l_time) is int and 0 <= l_time <= U64:
+                try:
+                    status[node.decode()] = l_time
+                    continue
+                except UnicodeDecodeError:
+                    pass
+            self._refuse(wrong(b"StatusLTimes", node, "the name of a member, and its time"))
         return status
 
-    def _events_at(self, slot: object) -> EventsAt | None:
-        if slot is None:
+    def _events_at(self) -> EventsAt | None:
+        if self._kind() == NIL:
+            self._unpacker.skip()
             return None
-        if type(slot) is not dict:
-            self._refuse(RemoteProtocolError("an entry of Events is no map"))
-            return None
-        events = []
-        for event in items(slot, b"Events"):
+        fields: Fields = {}
+        events: tuple[EventItem, ...] = ()
+        for _ in range(self._map(SMALL_FIELDS_MAX, "fields of a time of events")):
+            key = self._unpacker.unpack()
+            if key == b"Events":
+                events = tuple(self._events())
+            elif key == b"LTime":
+                fields[key] = self._unpacker.unpack()
+            else:
+                self._unpacker.skip()
+        return EventsAt(l_time=number(fields, b"LTime", U64), events=events)
+
+    def _events(self) -> Iterator[EventItem]:
+        n_events = self._list(EVENTS_MAX, "events")
+        self._n_events = _at_most(self._n_events + n_events, EVENTS_MAX, "events")
+        for _ in range(n_events):
+            fields: Fields = {}
+            for _ in range(self._map(SMALL_FIELDS_MAX, "fields of an event")):
+                key = self._unpacker.unpack()
+                if key in EVENT_FIELDS:
+                    fields[key] = self._unpacker.unpack()
+                else:
+                    self._unpacker.skip()
             try:
-                if type(event) is not dict:
-                    raise RemoteProtocolError("an event of a push/pull is no map")
-                kind = _EmptyEvent if is_empty(event, b"Payload") else EventItem
-                events.append(kind(text(event, b"Name"), raw(event, b"Payload")))
+                kind = _EmptyEvent if is_empty(fields, b"Payload") else EventItem
+                yield kind(text(fields, b"Name"), raw(fields, b"Payload"))
             except RemoteProtocolError as error:
                 self._refuse(error)
-        self._n_events = _at_most(self._n_events + len(events), EVENTS_MAX, "events")
-        return EventsAt(l_time=number(slot, b"LTime", U64), events=tuple(events))
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self._n_refused += 1

@@ -11,7 +11,6 @@ from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import NodeRecord, PushPull
 from beeyard.discovery.gossip.wire.dialect import (
     U32,
-    BoundedUnpacker,
     Fields,
     address,
     flag,
@@ -24,9 +23,12 @@ from beeyard.discovery.gossip.wire.dialect import (
     wrong,
 )
 from beeyard.discovery.gossip.wire.limits import DEFAULT_LIMITS, META_BYTES_MAX, REFUSED_MAX, StreamLimits
+from beeyard.discovery.gossip.wire.pieces import Pieces
 
 VSN_BYTES = 6
 STATE_MAX: Final = 3
+HEADER_FIELDS = frozenset([b"Nodes", b"UserStateLen", b"Join"])
+RECORD_FIELDS = frozenset([b"Name", b"Addr", b"Port", b"Meta", b"Incarnation", b"State", b"Vsn"])
 
 
 def encode_push_pull(push_pull: PushPull) -> bytes:
@@ -48,9 +50,8 @@ def _encode_record(node: NodeRecord) -> bytes:
     return pack(fields)
 
 
-def _decode_record(fields: object) -> NodeRecord:
-    if type(fields) is not dict:
-        raise RemoteProtocolError("a member of a push/pull is no map")
+def _decode_record(fields: Fields) -> NodeRecord:
+    """Each field is looked at once more than it must be, but a large cluster has many records."""
     return NodeRecord(
         name=name(fields, b"Name"),
         address=address(fields, b"Addr", b"Port"),
@@ -82,7 +83,7 @@ class PushPullReader:
 
     def __init__(self, limits: StreamLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._unpacker = BoundedUnpacker(limits.plain_bytes_max)
+        self._pieces = Pieces(limits.plain_bytes_max)
         self._header: Fields | None = None
         self._n_nodes = 0
         self._user_bytes = 0  # still to come
@@ -96,16 +97,16 @@ class PushPullReader:
         Raises:
             RemoteProtocolError: it is none, or larger than the limits.
         """
-        return self._unpacker.feed(data, self._go_on)
+        return self._pieces.feed(data, self._go_on)
 
     def _go_on(self) -> PushPull | None:
         if self._header is None:
-            self._header = self._read_header(self._unpacker.unpack())
+            self._header = self._read_header(self._pieces.read_fields(HEADER_FIELDS))
         while self._n_nodes:
-            self._take(self._unpacker.unpack())
+            self._take(self._pieces.read_fields(RECORD_FIELDS))
             self._n_nodes -= 1
         if self._user_bytes:
-            piece = self._unpacker.read_bytes(self._user_bytes)
+            piece = self._pieces.read_bytes(self._user_bytes)
             self._user_state.append(piece)
             self._user_bytes -= len(piece)
             if self._user_bytes:
@@ -114,15 +115,13 @@ class PushPullReader:
             nodes=tuple(self._nodes), user_state=b"".join(self._user_state), join=flag(self._header, b"Join")
         )
 
-    def _read_header(self, fields: object) -> Fields:
-        if type(fields) is not dict:
-            raise RemoteProtocolError("the header of a push/pull is no map")
+    def _read_header(self, fields: Fields) -> Fields:
         self._n_nodes = number(fields, b"Nodes", self._limits.nodes_max)
         self._user_bytes = number(fields, b"UserStateLen", self._limits.user_bytes_max)
         flag(fields, b"Join")
         return fields
 
-    def _take(self, fields: object) -> None:
+    def _take(self, fields: Fields) -> None:
         try:
             self._nodes.append(_decode_record(fields))
         except RemoteProtocolError:

@@ -9,17 +9,20 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+import msgpack
 import msgspec
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Coordinate
-from beeyard.discovery.gossip.wire.dialect import Fields, items, pack, text, texts, unpack, unpack_fields, wrong
+from beeyard.discovery.gossip.wire.dialect import Fields, items, no_msgpack, pack, text, texts, unpack_fields, wrong
+from beeyard.discovery.gossip.wire.pieces import plain_values
 
 TAGS_FOLLOW: Final = 255  # Source: tagMagicByte; meta without it is the tag "role" of Serf's protocol 2 and older
 COORDINATE_VERSION: Final = 1  # Source: PingVersion
 DIMENSIONS = 8
 FILTER_NODES: Final = 0
 FILTER_TAG: Final = 1
+FILTER_NAMES_MAX = 1 << 12  # no query that Serf sends has room for as many
 
 
 class NodeFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,9 +124,21 @@ def decode_filter(blob: bytes) -> NodeFilter | TagFilter:
     """
     kind = blob[0] if blob else None
     if kind == FILTER_NODES:
-        names, _ = unpack(blob[1:])
-        return NodeFilter(names=texts({b"Nodes": names}, b"Nodes"))
+        return NodeFilter(names=_filter_names(blob[1:]))
     if kind == FILTER_TAG:
         fields = unpack_fields(blob[1:])
         return TagFilter(tag=text(fields, b"Tag"), expression=text(fields, b"Expr"))
     raise RemoteProtocolError(f"a filter of kind {kind} is not known here: must be 0 (nodes) or 1 (tag)")
+
+
+def _filter_names(data: bytes) -> tuple[str, ...]:
+    """A list that may be as long as a query allows, of nothing but names."""
+    unpacker = plain_values(len(data))
+    try:
+        unpacker.feed(data)
+        n_names = min(unpacker.read_array_header(), FILTER_NAMES_MAX)
+        return texts({b"Nodes": [unpacker.unpack() for _ in range(n_names)]}, b"Nodes")
+    except msgpack.OutOfData:
+        raise RemoteProtocolError("a filter ends in the middle") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise no_msgpack("in a filter", error) from None

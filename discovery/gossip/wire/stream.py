@@ -9,14 +9,18 @@ from __future__ import annotations
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Message, User
 from beeyard.discovery.gossip.wire.codec import ACK, COMPRESS, ENCRYPT, ERROR, PING, PUSH_PULL, USER, decode, encode
-from beeyard.discovery.gossip.wire.dialect import BoundedUnpacker, Fields, number, pack
+from beeyard.discovery.gossip.wire.dialect import Fields, number, pack
 from beeyard.discovery.gossip.wire.keyring import SEAL_OVERHEAD, Keyring
 from beeyard.discovery.gossip.wire.layers import compressed, inflate
 from beeyard.discovery.gossip.wire.limits import DEFAULT_LIMITS, StreamLimits
+from beeyard.discovery.gossip.wire.pieces import Pieces
 from beeyard.discovery.gossip.wire.push_pull import PushPullReader
 
 FRAME_HEADER_BYTES = 5  # the type and the length of the blob; both are authenticated with it
 SMALL_BYTES_MAX = 1 << 12  # of a ping, an ack or an error on a stream
+
+# Of a compressed message and a user message. Those of small ones are looked at when they are whole.
+KNOWN_FIELDS = frozenset([b"Algo", b"Buf", b"UserMsgLen"])
 
 # memberlist's own sentences: people search for them, and peers log what we answer.
 PLAIN_REFUSED = "encryption is configured but remote state is not encrypted"
@@ -101,7 +105,7 @@ class _PlainReader:
         self._may_be_compressed = may_be_compressed
         self._kind: int | None = None
         self._push_pull: PushPullReader | None = None
-        self._unpacker: BoundedUnpacker | None = None
+        self._pieces: Pieces | None = None
         self._small = bytearray()
         self._fields: Fields | None = None
         self._user: list[bytes] = []
@@ -120,10 +124,10 @@ class _PlainReader:
             data = data[1:]
         if self._push_pull is not None:
             return self._push_pull.feed(data)
-        assert self._unpacker is not None
+        assert self._pieces is not None
         if self._kind in (PING, ACK, ERROR):
             self._small += data[:SMALL_BYTES_MAX]
-        return self._unpacker.feed(data, self._go_on)
+        return self._pieces.feed(data, self._go_on)
 
     def _begin(self, kind: int) -> None:
         self._kind = kind
@@ -138,26 +142,25 @@ class _PlainReader:
             most = SMALL_BYTES_MAX
         else:
             raise RemoteProtocolError(f"message type {kind} is not known on a stream")
-        self._unpacker = BoundedUnpacker(most)
+        self._pieces = Pieces(most)
 
     def _go_on(self) -> Message | None:
-        assert self._unpacker is not None
+        assert self._pieces is not None
         if self._fields is None:
-            self._fields = self._read_fields(self._unpacker.unpack())
+            self._fields = self._read_fields(self._pieces)
         if self._kind == COMPRESS:
             plain = inflate(self._fields, self._limits.plain_bytes_max)
             return _whole(_PlainReader(self._limits, may_be_compressed=False).feed(plain))
         if self._kind == USER:
-            piece = self._unpacker.read_bytes(self._user_bytes)
+            piece = self._pieces.read_bytes(self._user_bytes)
             self._user.append(piece)
             self._user_bytes -= len(piece)
             return None if self._user_bytes else User(data=b"".join(self._user))
         assert self._kind is not None
         return decode(bytes([self._kind]) + self._small)
 
-    def _read_fields(self, fields: object) -> Fields:
-        if type(fields) is not dict:
-            raise RemoteProtocolError("a message on a stream is no map")
+    def _read_fields(self, pieces: Pieces) -> Fields:
+        fields = pieces.read_fields(KNOWN_FIELDS)
         if self._kind == USER:
             self._user_bytes = number(fields, b"UserMsgLen", self._limits.user_bytes_max)
         return fields

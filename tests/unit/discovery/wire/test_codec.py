@@ -198,9 +198,9 @@ REFUSED = {
     b"\x04" + old({"Node": "a", "Meta": b"x" * 513}): "Meta has 513 bytes: must have at most 512",
     b"\x04" + old({"Node": "a", "Vsn": b"\x01\x05\x02"}): "must be 6 bytes",
     b"\x05" + old({"Node": "a", "Incarnation": 2**32}): "Incarnation is 4294967296",
-    b"\x06" + old([1]): "the header of a push/pull is no map",
+    b"\x06" + old([1]): "no msgpack on a stream: Unexpected type header",
     b"\x06" + old({"Nodes": -1}): "Nodes is -1",
-    b"\x06" + old({"Nodes": 1 << 20}): "Nodes is 1048576: must be a number from 0 to 16384",
+    b"\x06" + old({"Nodes": 1 << 20}): "Nodes is 1048576: must be a number from 0 to 10000",
     b"\x06" + old({"Nodes": 1}): "a push/pull ends in the middle",
     b"\x06" + old({"UserStateLen": 3}) + b"ab": "a push/pull ends in the middle",
     b"\x06" + old({"UserStateLen": 1 << 30}): "UserStateLen is 1073741824",
@@ -226,14 +226,14 @@ def test_arrays_within_arrays_take_up_no_memory_to_speak_of() -> None:
     """3 kB of headers that announce long arrays are refused before there is room for them."""
     with pytest.raises(RemoteProtocolError, match="no msgpack"):
         decode(b"\x00" + b"\xdd\x00\x0f\xff\xff" * 600)
-    with pytest.raises(RemoteProtocolError, match="no msgpack"):
+    with pytest.raises(RemoteProtocolError, match="in the middle"):  # of what nobody knows, and is passed over
         decode(b"\x06\x81\xa1x" + b"\xdd\x00\x0f\xff\xff" * 600)
 
 
 def test_a_member_that_cannot_be_read_does_not_hide_the_others() -> None:
     """In a push/pull it is left out; a peer that sends many of them sends garbage."""
     good, bad = old({"Name": "a"}), old({"Name": b"\xff"})
-    push_pull = decode(b"\x06" + old({"Nodes": 4}) + bad + good + old([1]) + old({"Name": "b", "State": 9}))
+    push_pull = decode(b"\x06" + old({"Nodes": 4}) + bad + good + old({}) + old({"Name": "b", "State": 9}))
     assert push_pull == PushPull(nodes=(NodeRecord(name="a", address=Address("", 0)),))
     with pytest.raises(RemoteProtocolError, match="Name is"):
         decode(b"\x06" + old({"Nodes": 100}) + bad * 100)

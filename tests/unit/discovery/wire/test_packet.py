@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import struct
+import tracemalloc
 from itertools import pairwise
 from zlib import crc32
 
@@ -196,3 +197,13 @@ def test_a_compound_of_bombs_costs_as_much_as_one() -> None:
     assert codec.refused == 30
     large = compressed(b"\x08" + bytes(40_000))
     assert [len(message.data) for message in codec.unpack(compound(large, large))] == [40_000]  # type: ignore[attr-defined]
+
+
+def test_a_compound_of_nested_lists_costs_next_to_nothing() -> None:
+    """msgpack makes room for a list as soon as it has read its length."""
+    part = b"\x00\x81\xa1x" + b"\xdc\x02\x00" * 1000
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError, match="exceeds max_array_len"):
+        PLAIN.unpack(compressed(compound(*[part] * 20)))
+    assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    tracemalloc.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
+import tracemalloc
 
 import msgpack
 import pytest
@@ -12,6 +14,7 @@ from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import (
     Ack,
     Address,
+    MergeState,
     Message,
     Nack,
     NodeRecord,
@@ -24,6 +27,7 @@ from beeyard.discovery.gossip.wire import lzw
 from beeyard.discovery.gossip.wire.codec import encode
 from beeyard.discovery.gossip.wire.keyring import Keyring
 from beeyard.discovery.gossip.wire.limits import StreamLimits
+from beeyard.discovery.gossip.wire.serf_codec import decode_serf
 from beeyard.discovery.gossip.wire.stream import StreamReader, frame
 
 MEMBER = NodeRecord(name="a", address=Address("10.0.0.1", 7946), meta=b"\xff\x80", incarnation=1)
@@ -160,14 +164,15 @@ REFUSED_PLAIN = {
     "message type 12 is not known on a stream": b"\x0c1234",
     "message type 244 is not known on a stream": b"\xf4\x01a",
     "message type 9 is not known on a stream": compressed(compressed(b"\x00\x80")),
-    "a message on a stream is no map": b"\x00\x05",
+    "no msgpack on a stream: Unexpected type header on stream": b"\x00\x05",
     "SeqNo is b'x'": b"\x00" + old({"SeqNo": "x"}),
     "is larger than the 4096 bytes it may have": b"\x00\x81\xa1x\xda\xff\xff" + bytes(5000),
-    "no msgpack on a stream: 16777215 exceeds max_array_len(512)": b"\x00\x81\xa1x\xdd\x00\xff\xff\xff",
+    "no msgpack on a stream: 16777215 exceeds max_array_len": b"\x09\x81\xa3Buf\xdd\x00\xff\xff\xff",
+    "a map has 65535 fields: must have at most 64": b"\x06\xde\xff\xff",
     "Nodes is 11: must be a number from 0 to 10": b"\x06" + old({"Nodes": 11}),
     "UserStateLen is 6001: must be a number from 0 to 6000": b"\x06" + old({"UserStateLen": 6001}),
     "Join is 1": b"\x06" + old({"Join": 1}),
-    "no msgpack on a stream: a byte begins no value": b"\x06\xc1",
+    "no msgpack on a stream: a byte begins no value": b"\x06\x81\xa4Join\xc1",
     "is larger than the 9000 bytes it may have": b"\x06" + old({"Nodes": 1}) + b"\x81\xa1x\xda\xff\xff" + bytes(9000),
     "UserMsgLen is 6001: must be a number from 0 to 6000": b"\x08" + old({"UserMsgLen": 6001}),
     "UserMsgLen is -1": b"\x08" + old({"UserMsgLen": -1}),
@@ -201,3 +206,32 @@ def test_a_large_cluster_in_small_pieces_costs_no_more() -> None:
     for piece in before:
         assert reader.feed(piece) is None
     assert push_pull == reader.feed(last)
+
+
+@pytest.mark.parametrize("value", [b"\x90", b"\x80", b"\xdc\x00\x02\x90\x90", b"\xa1x", b"\xc0"])
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_fields_that_nobody_knows_are_passed_over(value: bytes, size: int) -> None:
+    """Whatever they hold, in the header and in members."""
+    header = b"\x83\xa5Nodes\x01\xa3New" + value + b"\xacUserStateLen\x01"
+    data = b"\x06" + header + b"\x82\xa3New" + value + b"\xa4Name\xa1ay"
+    reader = StreamReader()
+    answers = [reader.feed(piece) for piece in pieces(data, size)]
+    assert answers[-1] == PushPull(nodes=(NodeRecord(name="a", address=Address("", 0)),), user_state=b"y")
+    assert set(answers[:-1]) <= {None}
+
+
+def test_a_million_empty_lists_take_up_no_memory() -> None:
+    """A byte each on the wire, 56 in memory: they are never made, wherever they are."""
+    lists = b"\xdd\x00\x10\x00\x00" + b"\x90" * (1 << 20)
+    state = b"\x02\x81\xa1x" + lists
+    for data in (b"\x06\x81\xa1x" + lists, b"\x09\x81\xa1x" + lists, b"\x08\x81\xa1x" + lists):
+        tracemalloc.start()
+        with contextlib.suppress(RemoteProtocolError):
+            assert StreamReader().feed(data) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 << 20
+    tracemalloc.start()
+    assert decode_serf(state) == MergeState()
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
