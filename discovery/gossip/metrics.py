@@ -74,7 +74,12 @@ _METRICS = (
     _counter("probes_by_stream", "Probes that were answered over TCP alone.", ("swim_probes_by_stream", "")),
     _counter("suspicions", "Members that began to be suspected.", ("swim_suspicions", "")),
     _counter("refutations", "Times that this member had to say that it is alive.", ("swim_refutations", "")),
-    _counter("stalls", "Times that this process did not run when it should have.", ("swim_stalls", "")),
+    _counter(
+        "late",
+        "Times that this process ran late, and read what had arrived before it judged anybody.",
+        ("swim_late", ""),
+    ),
+    _counter("stalls", "Times that this process did not run for so long that it judged nobody.", ("swim_stalls", "")),
     _counter("conflicts", "Messages of somebody who goes by the name of a member.", ("swim_conflicts", "")),
     _counter("unwelcome", "Messages about members of other clusters.", ("swim_unwelcome", "")),
     _counter("refused", "Messages that were not acted on.", ("swim_refused", "")),
