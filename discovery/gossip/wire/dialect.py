@@ -108,10 +108,13 @@ def text(fields: Fields, key: bytes) -> str:
 
 def name(fields: Fields, key: bytes) -> str:
     """Text that is not empty."""
-    value = text(fields, key)
-    if not value:
-        raise wrong(key, value, "the name of a member")
-    return value
+    value = fields.get(key)
+    if type(value) is bytes and value:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    raise wrong(key, value or "", "the name of a member")
 
 
 def items(fields: Fields, key: bytes) -> tuple[Any, ...]:
@@ -144,7 +147,9 @@ def texts(fields: Fields, key: bytes) -> tuple[str, ...]:
 def address(fields: Fields, host_key: bytes, port_key: bytes) -> Address:
     """A host and a port; `NOWHERE` when both are missing."""
     host = fields.get(host_key)
-    port = number(fields, port_key, U16)
+    port = fields.get(port_key, 0)
+    if type(port) is not int or not 0 <= port <= U16:
+        port = number(fields, port_key, U16)
     if not host:
         return Address("", port) if port else NOWHERE
     if type(host) is not bytes:

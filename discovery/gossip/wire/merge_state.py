@@ -29,9 +29,9 @@ from beeyard.discovery.gossip.wire.limits import REFUSED_MAX
 from beeyard.discovery.gossip.wire.pieces import FIELDS_MAX, plain_values
 
 SMALL_FIELDS_MAX = 8  # of an event, and of a time of events: they have two
-MEMBERS_MAX = 1 << 15  # of intents and of members that left: some of them are gone for a day
+MEMBERS_MAX = 1 << 14  # of intents and of members that left: some of them are gone for a day
 SLOTS_MAX = 1 << 12  # of Lamport times with events; Serf's ring has 512
-EVENTS_MAX = 1 << 12  # in all of them
+EVENTS_MAX = 1 << 11  # in all of them
 TIMES = frozenset([b"LTime", b"EventLTime", b"QueryLTime"])
 EVENT_FIELDS = frozenset([b"Name", b"Payload"])
 NIL = 0xC0

@@ -65,17 +65,22 @@ class Pieces:
             self._fields = {}
             if self._n_fields > FIELDS_MAX:
                 raise RemoteProtocolError(f"a map has {self._n_fields} fields: must have at most {FIELDS_MAX}")
-        while self._n_fields:
-            if self._key is None:
-                self._key = unpacker.unpack()
-            if self._key in known:
-                self._fields[self._key] = unpacker.unpack()
-            else:
-                unpacker.skip()
-            self._key = None
-            self._n_fields -= 1
-        self._n_fields = None
-        return self._fields
+        n_fields, key, fields, unpack = self._n_fields, self._key, self._fields, unpacker.unpack
+        try:
+            while n_fields:
+                if key is None:
+                    key = unpack()
+                if key in known:
+                    fields[key] = unpack()
+                else:
+                    unpacker.skip()
+                key = None
+                n_fields -= 1
+        except msgpack.OutOfData:
+            self._n_fields, self._key = n_fields, key
+            raise
+        self._n_fields = self._key = None
+        return fields
 
     def read_bytes(self, n: int) -> bytes:
         """The next bytes, at most n, as they are; only within `feed`'s `go_on`."""

@@ -51,7 +51,6 @@ def _encode_record(node: NodeRecord) -> bytes:
 
 
 def _decode_record(fields: Fields) -> NodeRecord:
-    """Each field is looked at once more than it must be, but a large cluster has many records."""
     return NodeRecord(
         name=name(fields, b"Name"),
         address=address(fields, b"Addr", b"Port"),
