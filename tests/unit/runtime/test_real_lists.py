@@ -159,7 +159,7 @@ async def test_a_server_must_be_who_it_should_be(tmp_path: Path) -> None:
     answer = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     async with a_server(answer, lambda: own) as server:
         assert (await trusting_good.request("GET", f"https://{server}/")).status == 200
-        with pytest.raises(Unreachable, match="its certificate is not acceptable: self.signed certificate in"):
+        with pytest.raises(Unreachable, match=r"its certificate is not acceptable: self.signed certificate in"):
             await trusting_other.request("GET", f"https://{server}/")
     async with a_server(answer, lambda: elsewhere) as server:
         with pytest.raises(Unreachable, match="its certificate is not acceptable: ip address mismatch"):
