@@ -15,8 +15,9 @@ from typing import Any
 from beeyard.cli.manager_api import ApiError
 
 # The agent's comes first: where both daemons of a host gossip, both know the same.
-SOCKETS = ("/run/beeyard/gossip.sock", "/run/beeyard/gossip-manager.sock")
-ANY_SOCKET = "/run/beeyard/gossip*.sock"
+SOCKETS = ("/run/beeyard-agent/gossip.sock", "/run/beeyard/gossip.sock")
+# Those of clusters on one machine, as `./yard up` makes them.
+ANY_SOCKET = "/run/beeyard/*/gossip-*.sock"
 TIMEOUT_S = 30.0
 
 
@@ -46,8 +47,8 @@ def find_socket(given: str | None) -> str:
     if found:
         return found[0]
     raise ApiError(
-        f"no daemon of this host gossips: {SOCKETS[0]} does not exist. Start an agent with `beeyard join self://` or a "
-        "manager with `beeyard manage --self-discovery-port 3388`, or name its control socket with --socket"
+        f"no daemon of this host gossips: there is no {' or '.join(SOCKETS)}. Start an agent with `beeyard join self://` or "
+        "a manager with `beeyard manage --self-discovery-port 3388`, or name its control socket with --socket"
     )
 
 

@@ -131,6 +131,7 @@ class YardCluster:
             "state_dir": str(self.state / "manager"),
             "listen": self.manager_address,
             "api_socket": self.api_socket,
+            "gossip_socket": f"unix://{self.run_dir}/gossip-manager.sock",
             **self.manager_settings,
         }
         return self._start("manager", self.lan.host(1), "manage", settings)
@@ -143,6 +144,7 @@ class YardCluster:
         settings = {
             "state_dir": str(self.state / f"agent{number}"),
             "managers": [self.manager_address],
+            "gossip_socket": f"unix://{self.run_dir}/gossip-agent{number}.sock",
             "hooks.directory": str(self.state / "hooks.d"),
             **self.agent_settings,
         }

@@ -9,9 +9,10 @@ from beeyard.core.errors import InvalidSpec
 # Where daemons that find each other by themselves listen (`self://`), and where Serf does (`serf://`).
 SELF_PORT = 3388
 SERF_PORT = 7946
-# Control sockets. Both daemons of one host may gossip, each as a member of its own.
-AGENT_SOCKET = "unix:///run/beeyard/gossip.sock"
-MANAGER_SOCKET = "unix:///run/beeyard/gossip-manager.sock"
+# Control sockets. Both daemons of one host may gossip, each as a member of its own. The manager's user owns /run/beeyard,
+# so the agent, which is root, has a directory of its own.
+AGENT_SOCKET = "unix:///run/beeyard-agent/gossip.sock"
+MANAGER_SOCKET = "unix:///run/beeyard/gossip.sock"
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
