@@ -16,7 +16,7 @@ from beeyard.discovery.gossip.wire.packet import COMPOUND_OVERHEAD, COMPOUND_PAR
 
 USER_OVERHEAD = 1  # memberlist's type byte before a user message
 # While one packet cannot take all news (many members join at once), a piece of it goes to fewer members in each round, so
-# rounds come at this part of the interval. What is sent in all stays the same.
+# rounds come at this part of the interval. What is sent in all stays the same. So does a refutation.
 HASTE_PART = 0.25
 
 
@@ -34,6 +34,7 @@ class Mail:
         self._wanted = False  # there is news, and gossip is not scheduled
         self._timer: Timer | None = None
         self._last_s = -math.inf
+        self._in_haste = False
 
     # --- queues ---
 
@@ -90,7 +91,8 @@ class Mail:
         if not self._wanted:
             return
         self._wanted = False
-        due_s = self._last_s + self._context.config.gossip_interval_s
+        part, self._in_haste = (HASTE_PART if self._in_haste else 1.0), False
+        due_s = self._last_s + part * self._context.config.gossip_interval_s
         if due_s <= now_s:
             self.gossip(now_s)
         else:
@@ -101,7 +103,7 @@ class Mail:
         if self._timer is not None:
             self._context.timers.cancel(self._timer)
             self._timer = None
-        self._last_s = -math.inf
+        self._in_haste = True
         self._wanted = True
 
     def _tick(self, now_s: float) -> None:

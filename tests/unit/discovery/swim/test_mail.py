@@ -54,15 +54,29 @@ def test_more_news_within_the_interval_waits_for_its_end() -> None:
     assert scene.rules.next_at() == pytest.approx(scene.now_s + 0.2)
 
 
-def test_the_accused_does_not_wait() -> None:
+def test_the_accused_waits_for_a_quarter_of_the_interval_at_most() -> None:
     scene = Scene(*"abcd", config=QUIET)
+    scene.now_s += 1.0
     scene.hear(alive("a", 2))
     scene.rules.advance(scene.now_s)
     scene.rules.drain()
     scene.hear(suspect("me"))
-    scene.rules.advance(scene.now_s)
-    told = [message for message, _ in messages_of(scene.rules.drain())]
-    assert told.count(alive("me", 2, address=scene.rules.push_pull(scene.now_s, join=False).nodes[0].address)) == 3
+    sent = rounds(scene, 0.1)
+    assert sent == [(pytest.approx(scene.now_s), 3)]
+    assert scene.now_s == pytest.approx(101.05)
+
+
+def test_however_many_accusations_come_refutations_have_their_pace() -> None:
+    scene = Scene(*"abcd", config=QUIET)
+    scene.now_s += 1.0
+    n_packets = 0
+    for incarnation in range(1, 101):
+        scene.now_s += 0.002
+        scene.hear(suspect("me", incarnation))
+        scene.rules.advance(scene.now_s)
+        n_packets += len(scene.rules.drain())
+    assert scene.rules.incarnation == 101
+    assert n_packets <= 3 * 5  # rounds within 0.2 s
 
 
 def test_news_that_does_not_fit_into_a_packet_makes_rounds_come_sooner() -> None:
