@@ -29,9 +29,10 @@ from beeyard.discovery.gossip.wire.limits import REFUSED_MAX
 from beeyard.discovery.gossip.wire.pieces import FIELDS_MAX, plain_values
 
 SMALL_FIELDS_MAX = 8  # of an event, and of a time of events: they have two
-MEMBERS_MAX = 1 << 14  # of intents and of members that left: some of them are gone for a day
+MEMBERS_MAX = 1 << 15  # of intents, and of members that left: some have been gone for a day
 SLOTS_MAX = 1 << 12  # of Lamport times with events; Serf's ring has 512
-EVENTS_MAX = 1 << 11  # in all of them
+EVENTS_MAX = 1 << 11  # in all of them: those beyond are passed over
+LISTED_EVENTS_MAX = 1 << 15  # beyond is no cluster
 TIMES = frozenset([b"LTime", b"EventLTime", b"QueryLTime"])
 EVENT_FIELDS = frozenset([b"Name", b"Payload"])
 NIL = 0xC0
@@ -169,9 +170,13 @@ class _Reader:
         return EventsAt(l_time=number(fields, b"LTime", U64), events=events)
 
     def _events(self) -> Iterator[EventItem]:
-        n_events = self._list(EVENTS_MAX, "events")
-        self._n_events = _at_most(self._n_events + n_events, EVENTS_MAX, "events")
-        for _ in range(n_events):
+        n_events = self._list(LISTED_EVENTS_MAX, "events")
+        n_before = self._n_events
+        self._n_events = _at_most(n_before + n_events, LISTED_EVENTS_MAX, "events")
+        for nth in range(n_before, self._n_events):
+            if nth >= EVENTS_MAX:  # a busy cluster may have as many, but they are not worth a push/pull
+                self._unpacker.skip()
+                continue
             fields: Fields = {}
             for _ in range(self._map(SMALL_FIELDS_MAX, "fields of an event")):
                 key = self._unpacker.unpack()

@@ -200,7 +200,7 @@ REFUSED = {
     b"\x05" + old({"Node": "a", "Incarnation": 2**32}): "Incarnation is 4294967296",
     b"\x06" + old([1]): "no msgpack on a stream: Unexpected type header",
     b"\x06" + old({"Nodes": -1}): "Nodes is -1",
-    b"\x06" + old({"Nodes": 1 << 20}): "Nodes is 1048576: must be a number from 0 to 8192",
+    b"\x06" + old({"Nodes": 1 << 20}): "Nodes is 1048576: must be a number from 0 to 10000",
     b"\x06" + old({"Nodes": 1}): "a push/pull ends in the middle",
     b"\x06" + old({"UserStateLen": 3}) + b"ab": "a push/pull ends in the middle",
     b"\x06" + old({"UserStateLen": 1 << 30}): "UserStateLen is 1073741824",
