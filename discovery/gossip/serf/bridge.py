@@ -24,6 +24,7 @@ from beeyard.discovery.gossip.serf.queries import Queries
 from beeyard.discovery.gossip.serf.tags import tags_of
 from beeyard.discovery.gossip.serf.user_events import UserEvents
 from beeyard.discovery.gossip.serf.vivaldi import Vivaldi
+from beeyard.discovery.gossip.swim.beliefs import is_unicast
 from beeyard.discovery.gossip.wire.serf_codec import decode_coordinate, decode_serf, encode_coordinate
 
 # Takes a name and its tags as decoded; False keeps the member out, whatever it says.
@@ -144,6 +145,8 @@ class Bridge:
             context.events.append(NameTaken(name=existing.name, known=existing.address, other=other.address))
 
     def _note_rival(self, other: NodeRecord) -> None:
+        if not is_unicast(other.address):
+            return
         rivals = self._context.rivals
         rivals.pop(other.address, None)
         rivals[other.address] = self._context.now_s + RIVAL_S

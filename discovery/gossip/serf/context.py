@@ -41,7 +41,7 @@ class Context:
         self.roster = Roster(config, emit)
         self.dropped: Counter[str] = Counter()
         self.rtts = RttHistogram()
-        # Who goes by the name of a member from another address: they may be answered, but are no members.
+        # Who goes by the name of a member from another address, and until when that is remembered.
         self.rivals: dict[Address, float] = {}
         self.memberlist: Memberlist  # set by `Serf`, since it wants a delegate that wants this
         self.broadcasts: Broadcasts
@@ -51,9 +51,11 @@ class Context:
         member = self.roster.by_name.get(name)
         if member is not None and member.address == address:
             return True
-        if self.rivals.get(address, 0.0) > self.now_s:
-            return True
         return any(member.address == address for member in self.roster.by_name.values())
+
+    def is_rival(self, address: Address) -> bool:
+        """Whether somebody there goes by a member's name: it may be told the votes on it, and nothing else."""
+        return self.rivals.get(address, 0.0) > self.now_s
 
     def has_alive_others(self) -> bool:
         """Whether anybody is there to be told something."""

@@ -23,7 +23,6 @@ from typing import Literal
 from beeyard.discovery.gossip.message import JoinIntent, LeaveIntent
 from beeyard.discovery.gossip.serf.context import Context
 from beeyard.discovery.gossip.serf.event import LeaveDone
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX
 from beeyard.discovery.gossip.wire.serf_codec import encode_serf
 
 Phase = Literal["alive", "told", "settling", "dying", "lingering", "done"]
@@ -60,16 +59,20 @@ class Intents:
 
     def join(self, name: str, l_time: int) -> bool:
         """Somebody joins; True: this was news."""
+        if not self._context.clock.believes(l_time):
+            return False
         self._context.clock.witness(l_time)
         return self._context.roster.join_intent(self._context.now_s, name, l_time)
 
     def leave(self, name: str, l_time: int, *, prune: bool) -> bool:
         """Somebody leaves; True: this was news, and true."""
         context = self._context
+        if not context.clock.believes(l_time):
+            return False
         context.clock.witness(l_time)
         if name == context.name and self.phase == "alive":
             me = context.roster.by_name.get(name)
-            if l_time <= L_TIME_MAX and (me is None or l_time > me.status_l_time):
+            if me is None or l_time > me.status_l_time:
                 self.tell_join()
             return False
         # Of itself this member goes on to know.

@@ -167,7 +167,10 @@ class Queries:
         if question.address == context.address:
             self.take_response(response)
             return
-        if not context.is_known(question.address, question.source_node):
+        if not (
+            context.is_known(question.address, question.source_node)
+            or (question.is_vote and context.is_rival(question.address))
+        ):
             context.dropped["stranger"] += 1
             return
         data = encode_serf(response)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from beeyard.core.errors import NotFound
 from beeyard.discovery.gossip.message import Address, Query
 from beeyard.discovery.gossip.serf.config import SerfConfig
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX, LamportClock
+from beeyard.discovery.gossip.serf.lamport import LamportClock
+from beeyard.discovery.gossip.serf.name_conflict import CONFLICT
 
 N_SEEN_MAX = 65536  # ids kept; Serf has no limit to those of one Lamport time
 
@@ -24,6 +25,7 @@ class Question(NamedTuple):
     source_node: str
     relay_factor: int
     deadline_s: float
+    is_vote: bool  # on a name: whom it is about may hear the answers though it is no member
 
 
 class SeenQueries:
@@ -39,7 +41,7 @@ class SeenQueries:
     def take(self, query: Query) -> bool:
         """Remember a query; False: it is known, or too old."""
         l_time = query.l_time
-        if not 0 <= l_time <= L_TIME_MAX:
+        if not self.clock.believes(l_time):
             return False
         self.clock.witness(l_time)
         if l_time < self.min_time or l_time < self.clock.time() - self._n_times:
@@ -72,7 +74,13 @@ class OpenQuestions:
         """Keep what is needed to answer; its id."""
         timeout_s = min(max(query.timeout_ns, 0) / 1e9, self._config.query_timeout_s_max)
         question = Question(
-            query.l_time, query.id, query.address, query.source_node, query.relay_factor, now_s + timeout_s
+            query.l_time,
+            query.id,
+            query.address,
+            query.source_node,
+            query.relay_factor,
+            deadline_s=now_s + timeout_s,
+            is_vote=query.name == CONFLICT,
         )
         query_id = self._next_id
         self._next_id += 1

@@ -39,7 +39,6 @@ from beeyard.discovery.gossip.serf.event import (
     MemberStatus,
     MemberUpdate,
 )
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX
 from beeyard.discovery.gossip.serf.tags import tags_of
 
 LEFT_STATE = 3  # of a NodeRecord
@@ -109,7 +108,7 @@ class Roster:
         known = self.by_name.get(name)
         if known is None:
             return self._remember(now_s, name, Intent(False, l_time, now_s))
-        if not known.status_l_time < l_time <= L_TIME_MAX:
+        if l_time <= known.status_l_time:
             return False
         member = msgspec.structs.replace(known, status_l_time=l_time)
         if known.status == "leaving":
@@ -126,7 +125,7 @@ class Roster:
         known = self.by_name.get(name)
         if known is None:
             return self._remember(now_s, name, Intent(True, l_time, now_s))
-        if not known.status_l_time < l_time <= L_TIME_MAX:
+        if l_time <= known.status_l_time:
             return False
         # The time is kept whatever the status: else the same intent would be news again, for ever.
         known = msgspec.structs.replace(known, status_l_time=l_time)
@@ -195,7 +194,7 @@ class Roster:
 
     def _remember(self, now_s: float, name: str, intent: Intent) -> bool:
         known = self._intents.get(name)
-        if intent.l_time > L_TIME_MAX or (known is not None and known.l_time >= intent.l_time):
+        if known is not None and known.l_time >= intent.l_time:
             return False
         self._intents.pop(name, None)  # so that the oldest is the first
         self._intents[name] = intent

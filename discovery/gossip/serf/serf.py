@@ -107,7 +107,7 @@ class Serf:
         for seen, time in ((self._user_events, restored.event_clock), (self._queries.seen, restored.query_clock)):
             if time > 0:
                 seen.clock.witness(time)
-                seen.min_time = time + 1
+                seen.min_time = seen.clock.time()
         self._previous = {name: at for name, at in restored.alive.items() if name != self._context.name}
 
     def _member_event(self, event: MemberEvent) -> None:

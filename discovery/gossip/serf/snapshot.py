@@ -12,7 +12,6 @@ from collections.abc import Iterable
 import msgspec
 
 from beeyard.discovery.gossip.message import Address
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX
 
 N_ALIVE_MAX = 65536  # a file that somebody has written garbage into
 
@@ -44,9 +43,7 @@ def replay(text: str, *, rejoin_after_leave: bool = False) -> Restored:
         elif kind == "not-alive":
             state.alive.pop(rest, None)
         elif kind in ("clock", "event-clock", "query-clock") and rest.isascii() and rest.isdigit():
-            number = int(rest) if len(rest) < 20 else 0
-            if number <= L_TIME_MAX:
-                setattr(state, kind.replace("-", "_"), number)
+            setattr(state, kind.replace("-", "_"), int(rest) if len(rest) < 20 else 0)
     return state
 
 

@@ -6,7 +6,7 @@ Source: Serf 0.9.4 serf/serf.go (handleUserEvent, UserEvent).
 from __future__ import annotations
 
 from beeyard.discovery.gossip.message import EventItem, EventsAt, UserEvent
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX, LamportClock
+from beeyard.discovery.gossip.serf.lamport import LamportClock
 
 # Serf has no limit to the events of one Lamport time, and a peer can put all it likes at one time.
 N_KEPT_MAX = 8192
@@ -28,7 +28,7 @@ class UserEvents:
     def take(self, event: UserEvent) -> bool:
         """Remember an event; False: it is known, or too old to tell."""
         l_time = event.l_time
-        if not 0 <= l_time <= L_TIME_MAX:
+        if not self.clock.believes(l_time):
             return False
         self.clock.witness(l_time)
         if l_time < self.min_time or l_time < self.clock.time() - self._n_times:
@@ -50,7 +50,7 @@ class UserEvents:
 
     def ignore_before(self, l_time: int) -> None:
         """Tell nothing that happened earlier: the past of a cluster that this member has just joined."""
-        if l_time <= L_TIME_MAX:
+        if self.clock.believes(l_time):
             self.min_time = max(self.min_time, l_time)
 
     def _let_go(self) -> None:

@@ -5,7 +5,7 @@ import pytest
 from beeyard.core.errors import NotFound
 from beeyard.discovery.gossip.message import NOWHERE, EventItem, Query, UserEvent
 from beeyard.discovery.gossip.serf.config import SerfConfig
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX, LamportClock
+from beeyard.discovery.gossip.serf.lamport import AHEAD_MAX, LamportClock
 from beeyard.discovery.gossip.serf.questions import N_SEEN_MAX, OpenQuestions, SeenQueries
 from beeyard.discovery.gossip.serf.user_events import BYTES_KEPT_MAX, N_KEPT_MAX, UserEvents
 
@@ -22,7 +22,7 @@ def a_query(l_time: int, query_id: int = 1, timeout_s: float = 1.0) -> Query:
 
 @pytest.mark.parametrize(
     ("witnessed", "expected"),
-    [(0, 1), (1, 2), (41, 42), (L_TIME_MAX, L_TIME_MAX + 1), (L_TIME_MAX + 1, 1), (2**64 - 1, 1)],
+    [(0, 1), (1, 2), (41, 42), (1 + AHEAD_MAX, 2 + AHEAD_MAX), (2 + AHEAD_MAX, 1), (2**64 - 1, 1)],
 )
 def test_clock_is_later_than_all_it_witnessed_and_never_wraps(witnessed: int, expected: int) -> None:
     """Serf's clock wraps to 0 at 2**64 - 1, after which nothing is news."""

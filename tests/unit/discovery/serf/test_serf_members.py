@@ -22,7 +22,6 @@ from beeyard.discovery.gossip.serf.event import (
     MemberReap,
     UserEventCame,
 )
-from beeyard.discovery.gossip.serf.lamport import L_TIME_MAX
 from beeyard.discovery.gossip.serf.serf import Serf
 from beeyard.discovery.gossip.wire import codec
 from beeyard.discovery.gossip.wire.serf_codec import (
@@ -103,9 +102,12 @@ def test_absurd_time_is_nobodys_time() -> None:
     play = Play("b")
     play.hear(LeaveIntent(l_time=2**64 - 1, node="a"))
     play.hear(LeaveIntent(l_time=2**64 - 1, node="b"))
+    play.hear(UserEvent(l_time=2**64 - 1, name="last"))
     assert play.broadcasts() == []
     assert [member.status for member in play.serf.members()] == ["alive", "alive"]
-    assert play.serf.figures()["member_time"] < L_TIME_MAX
+    assert play.events() == []
+    play.hear(UserEvent(l_time=1, name="next"))
+    assert play.events() == [UserEventCame(l_time=1, name="next")]
 
 
 def test_joining_is_told_after_the_exchange() -> None:

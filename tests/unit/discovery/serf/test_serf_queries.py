@@ -240,3 +240,5 @@ def test_rival_for_the_own_name_starts_one_vote_and_may_be_answered() -> None:
     assert taken == [NameTaken(name="b", known=address_of("b"), other=Address("10.0.9.8", 7946))]
     play.hear(a_query("_serf_conflict", address=Address("10.0.9.8", 7946), payload=b"b"))
     assert len(play.sent()) == 1
+    play.hear(a_query("q", l_time=6, flags=1, address=Address("10.0.9.8", 7946)))
+    assert play.sent() == []
