@@ -275,18 +275,46 @@ async def test_an_editor_that_empties_a_file_before_it_writes_loses_no_node(
         async with an_union(world, URLS["file"]) as union:
             seen: list[tuple[str, ...]] = []
             await until(lambda: union.entries() == (A,), 2.0)
-            world.files["/nodes"] = b""
-            await trio.sleep(0.2)
-            world.files["/nodes"] = f"{A}\n{B}\n".encode()
-            for _ in range(50):
-                await trio.sleep(0.02)
-                seen.append(union.entries())
+            for phase in range(1, 8):  # of the looks, which are 0.3 s apart
+                world.files["/nodes"] = b""
+                await trio.sleep(0.29)
+                world.files["/nodes"] = f"{A}\n{B}\n".encode()
+                for _ in range(50 + 2 * phase):
+                    await trio.sleep(0.02)
+                    seen.append(union.entries())
             assert set(seen) == {(A,), (A, B)}
             world.files["/nodes"] = b"nonsense\n"
             await until(lambda: "line 1" in union.error, 2.0)
             del world.files["/nodes"]
             await until(lambda: "no such file" in union.error, 10.0)
             assert union.entries() == (A, B)
+
+
+async def test_who_writes_a_shared_file_leaves_out_what_is_over(autojump_clock: trio.testing.MockClock) -> None:
+    """Else classic Swarm, which knows no leases, would read dead managers' nodes for ever."""
+    async with a_world() as world:
+        backend = open_backend(parse_url(URLS["file"]), world.machine())
+        for owner, entry in (("m1", A), ("m2", B)):
+            lease = await backend.lease(owner, TTL_S)
+            await lease.put([entry])
+            await trio.sleep(TTL_S + 1.0)
+        assert A.encode() not in world.files["/nodes"]
+        assert B.encode() in world.files["/nodes"]
+        await lease.revoke()
+        assert world.files["/nodes"] == b""
+
+
+async def test_a_manager_that_starts_again_leaves_no_session_at_consul(autojump_clock: trio.testing.MockClock) -> None:
+    """That of its last life ends when its key is taken over."""
+    async with a_world() as world:
+        consul = world.http["c1:8500"]
+        assert isinstance(consul, FakeConsul)
+        for _ in range(3):
+            lease = await open_backend(parse_url(URLS["consul"]), world.machine()).lease("m1", TTL_S)
+            await lease.put([A])
+        assert len(consul.sessions) == 1
+        await lease.revoke()
+        assert (consul.sessions, consul.keys) == ({}, {})
 
 
 async def test_published_lists_are_a_source_of_peers(autojump_clock: trio.testing.MockClock) -> None:
