@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 import trio
 
-from beeyard.core.errors import DiskError, HostError, InvalidSpec
+from beeyard.core.errors import DiskError, HostError, InvalidSpec, NameConflict, PeerError
 from beeyard.discovery.gossip.config import GossipConfig
 from beeyard.discovery.gossip.message import Address
 from beeyard.discovery.gossip.node import GossipNode
@@ -40,6 +40,8 @@ NODE_TAG = "node"  # of an agent: the id of its node once it has one
 PORTS_TRIED = 16
 # Changes are collected for so long before the known peers are written: a storm of joins is one write or two.
 WRITE_AFTER_S = 1.0
+# How long a member rests whose name another one has: by then that one may be gone.
+REST_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -84,6 +86,7 @@ class SelfDiscovery:
         self._known = KnownPeers(host.files, f"{state_dir}/known-peers", host.wall_now_s)
         self._own: list[OwnAddress] = []
         self._node: GossipNode | None = None
+        self._rests = False
         self._changed = trio.Event()
 
     @property
@@ -100,10 +103,10 @@ class SelfDiscovery:
         Raises:
             InvalidSpec: several addresses could be advertised and none was named (lists them), or a setting cannot work.
             HostError: no port can be bound.
-            NameConflict: most others know another member by this name.
         """
         await self._known.load()
-        prober = Prober(self._host, PacketCodec(await self._keyring(), compress=False))
+        keyring = await self._keyring()
+        prober = Prober(self._host, lambda: PacketCodec(keyring, compress=False))
         searcher = Searcher(self._host, prober, self._settings, self._port)
         me = await self._address(searcher)
         self._tags = self._tags_for(me.host)
@@ -114,7 +117,7 @@ class SelfDiscovery:
             if port != self._port:
                 log.info("another daemon of this host gossips at the port", port=self._port, own=port)
                 self._given.insert(0, Address(me.host, self._port))
-            prober = Prober(self._host, PacketCodec(node.keyring, compress=False))
+            prober = Prober(self._host, lambda: PacketCodec(node.keyring, compress=False))
             searcher = Searcher(self._host, prober, self._settings, self._port)
             nursery.start_soon(Finder(self._host, self, prober, searcher, self._known, self._given).run)
             if self._settings.mdns:
@@ -130,7 +133,7 @@ class SelfDiscovery:
         return [member for member in self.node.members() if member.tags.get(CLUSTER_TAG) == self._cluster]
 
     def managers(self) -> list[str]:
-        """ "tcp://HOST:PORT" of every living manager that gossip tells of, in an order of this member's own.
+        """Every living manager that gossip tells of, as "tcp://HOST:PORT", in an order of this member's own.
 
         Nobody vouches for them: whoever connects checks the CA.
         """
@@ -183,6 +186,8 @@ class SelfDiscovery:
 
     async def join(self, addresses: Sequence[Address]) -> int:
         """See `Company.join`."""
+        if self._rests:
+            raise PeerError("gossip rests: another member has the name of this one")
         return await self.node.join(addresses)
 
     # --- inside
@@ -231,7 +236,7 @@ class SelfDiscovery:
             )
             node = GossipNode(self._host, config, is_welcome=self._is_welcome)
             try:
-                await nursery.start(node.run)
+                await nursery.start(self._keep, node)
             except DiskError:
                 raise
             except HostError as error:
@@ -241,24 +246,63 @@ class SelfDiscovery:
         assert first_error is not None
         raise first_error
 
+    async def _keep(self, node: GossipNode, *, task_status: trio.TaskStatus[object]) -> None:
+        """Run a node for ever. One that another member's name drives out comes back: anybody on the LAN may call himself so.
+
+        The daemon around it has better to do than to end for that.
+        """
+        status: trio.TaskStatus[object] = task_status
+        while True:
+            try:
+                await node.run(task_status=status)
+            except NameConflict:
+                log.error("another member has the name of this one; gossip rests", name=self._name, again_in_s=REST_S)
+            except HostError as error:
+                if status is task_status:
+                    raise
+                log.error("gossip cannot begin again", reason=str(error), again_in_s=REST_S)
+            self._rests = True
+            self._tell()
+            await trio.sleep(REST_S)
+            status = _Again(self)
+
+    def begun_again(self) -> None:
+        """The node has started once more, with the tags of its first start."""
+        self._rests = False
+        self.node.set_tags(self._all_tags())
+        self._tell()
+
     async def _watch(self) -> None:
         """Tell of changes, and write the known peers when a few have come together."""
-        events = self.node.events()
-        try:
-            async for event in events:
-                if not isinstance(event, MemberEvent):
-                    continue
-                self._tell()
-                with trio.move_on_after(WRITE_AFTER_S):
-                    async for _ in events:
-                        self._tell()
-                await self._known.note(member for member in self.node.members() if member.name != self._name)
-        finally:
-            events.close()
+        while True:
+            events = self.node.events()
+            try:
+                async for event in events:
+                    if not isinstance(event, MemberEvent):
+                        continue
+                    self._tell()
+                    with trio.move_on_after(WRITE_AFTER_S):
+                        async for _ in events:
+                            self._tell()
+                    await self._known.note(member for member in self.node.members() if member.name != self._name)
+            finally:
+                events.close()
+            await self.changed()  # the node rests: until it begins again
 
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+class _Again:
+    """Who is told that a node has started once more."""
+
+    def __init__(self, discovery: SelfDiscovery) -> None:
+        self._discovery = discovery
+
+    def started(self, value: object = None) -> None:
+        """See `trio.TaskStatus.started`."""
+        self._discovery.begun_again()
 
 
 def _manager_address(member: Member) -> str:

@@ -88,6 +88,7 @@ class GossipNode:
             InvalidSpec: the tags are longer than 512 bytes, or a key is none; names the field.
             NameConflict: most others know another member by this name.
         """
+        self._left, self._conflict = trio.Event(), None  # of another life
         snapshot = await self._memory.read_snapshot()
         keys = await self._memory.read_keys()
         datagrams, listener = await bind(self._host, self._config.bind, self._config.port)

@@ -22,8 +22,8 @@ CLASS_IN = 1
 CLASS_MASK = 0x7FFF
 UNICAST_WANTED = 0x8000  # top bit of a question's class
 IS_ANSWER, AUTHORITATIVE = 0x8000, 0x0400
-# A packet of 9000 bytes has room for 750 records of 12 bytes; nobody who looks for Serf means more than these.
-RECORDS_MAX = 512
+# Nobody who looks for Serf needs more in a packet; reading the worst that fits takes some 10 ms.
+RECORDS_MAX = 128
 NAME_BYTES_MAX = 255
 LABEL_BYTES_MAX = 63
 _HEADER = struct.Struct("!6H")

@@ -147,14 +147,14 @@ class Responder:
                 query = dns.decode(data)
             except RemoteProtocolError:
                 continue
-            if query.is_answer or not self._may_answer(source[0]):
+            if query.is_answer:
                 continue
             legacy = source[1] != MDNS_PORT
             ttl_s = LEGACY_TTL_S if legacy else TTL_S
             records = tuple(
                 record for question in query.questions[:8] for record in answer(self._offer, question, ttl_s)
             )
-            if not records:
+            if not records or not self._may_answer(source[0]):
                 continue
             alone = legacy or all(question.unicast for question in query.questions)
             group = GROUP_IPV6 if ":" in self._offer.address.host else GROUP_IPV4

@@ -34,9 +34,9 @@ Found = Callable[[Address], None]
 
 
 class Prober:
-    """Asks on behalf of one daemon; `codec` knows its keys."""
+    """Asks on behalf of one daemon; `codec` gives one that knows its keys of this moment."""
 
-    def __init__(self, host: Host, codec: PacketCodec) -> None:
+    def __init__(self, host: Host, codec: Callable[[], PacketCodec]) -> None:
         self._host = host
         self._codec = codec
 
@@ -69,14 +69,15 @@ class Prober:
     async def _asking(self, found: Found) -> AsyncIterator[Callable[[Address], Awaitable[None]]]:
         """Inside, the function that is given asks one address; whoever answers is told of, once."""
         sequence_number = self._host.rng.getrandbits(32)
-        packet = self._codec.pack([encode(Ping(seq_no=sequence_number))])
+        codec = self._codec()
+        packet = codec.pack([encode(Ping(seq_no=sequence_number))])
         sockets: dict[bool, Datagrams | None] = {}
         seen: set[Address] = set()
 
         async def listen(socket: Datagrams) -> None:
             while True:
                 data, source = await socket.receive()
-                if self._is_answer(data, sequence_number) and source not in seen:
+                if _is_answer(codec, data, sequence_number) and source not in seen:
                     seen.add(Address(*source))
                     found(Address(*source))
 
@@ -106,12 +107,13 @@ class Prober:
         except HostError:  # a family that this host does not have
             return None
 
-    def _is_answer(self, data: bytes, sequence_number: int) -> bool:
-        try:
-            messages = self._codec.unpack(data)
-        except RemoteProtocolError:
-            return False
-        return any(isinstance(message, Ack) and message.seq_no == sequence_number for message in messages)
+
+def _is_answer(codec: PacketCodec, data: bytes, sequence_number: int) -> bool:
+    try:
+        messages = codec.unpack(data)
+    except RemoteProtocolError:
+        return False
+    return any(isinstance(message, Ack) and message.seq_no == sequence_number for message in messages)
 
 
 def targets_near(own: OwnAddress) -> Iterator[str]:

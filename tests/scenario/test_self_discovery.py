@@ -284,3 +284,26 @@ async def test_members_with_one_key_find_each_other_and_nobody_else(autojump_clo
         await trio.sleep(120)
         assert stranger.seen() == ["n3"]
         assert world.are_one("n1", "n2")
+
+
+async def test_a_member_whose_name_another_one_has_rests_and_comes_back(autojump_clock):
+    """The daemon around it does not end, and is a member again when the other one is gone."""
+    async with GossipWorld(1) as world:
+        for name in ("n1", "n2", "n3"):
+            world.begin(name)
+        await world.until_one("n1", "n2", "n3", within_s=3.0)
+        world.begin("second", called="n3")
+        second = world.machine("second").ip
+        await trio.sleep(40)  # they have voted
+        assert world.alive("second")
+        assert not world.machines["second"].net.datagrams.get(3388), "it rests"
+        assert world.are_one("n1", "n2", "n3")
+        world.crash("n3")
+        await world.until(lambda: address_of(world.members["n1"], "n3") == second, timeout_s=400.0)
+        assert world.members["second"].seen() == ["n1", "n2", "n3"]
+
+
+def address_of(member, name):
+    return next(
+        (seen.address.host for seen in member.discovery.members() if seen.name == name and seen.status == "alive"), ""
+    )

@@ -46,19 +46,20 @@ class GossipWorld(SimWorld):
         name: str,
         *,
         machine: str = "",
+        called: str = "",
         cluster: str = OURS,
         given: Sequence[Address] = (),
         advertise: str = "",
         port: int = 3388,
         settings: DiscoverySettings | None = None,
     ) -> Member:
-        """Start a member on a machine of its own name, or on another."""
+        """Start a member on a machine of its own name, or on another, also with a member's name that is not its own."""
         member = self.members[name] = Member(name)
 
         async def daemon(host: Host) -> None:
             discovery = SelfDiscovery(
                 host,
-                node_name=name,
+                node_name=called or name,
                 state_dir=f"{STATE_DIR}/{name}",
                 cluster=cluster,
                 tags=lambda _: {ROLE_TAG: "agent"},
