@@ -4,7 +4,7 @@ import contextlib
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.core.errors import InvalidSpec
@@ -112,12 +112,14 @@ PIECES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(PIECES, max_size=6).map("".join), st.text("ab\n ", max_size=8))
 def test_expression_agrees_with_python_where_both_mean_the_same(expression: str, text: str) -> None:
     """The oracle is Python's own engine, with Go's `$`, which is the end alone."""
     assert matches(expression, text) == bool(re.search(expression.replace("$", "\\Z"), text))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_an_expression_or_refused(expression: str) -> None:
     """Nothing but InvalidSpec comes out, whatever a peer writes."""

@@ -1,7 +1,7 @@
 """Push/pull, coordinates, snapshots and hostile peers of one member's rules."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.discovery.gossip.message import (
@@ -151,6 +151,7 @@ def test_snapshot_of_one_life_leads_the_next_to_the_others() -> None:
 # --- hostile peers ---
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.binary(max_size=80) | st.builds(lambda k, d: bytes([k]) + d, st.integers(0, 10), st.binary(max_size=40))

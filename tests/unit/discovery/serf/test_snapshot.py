@@ -1,7 +1,7 @@
 """The snapshot file: what a life leaves to the next, and what garbage does to it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beeyard.discovery.gossip.message import Address
@@ -48,6 +48,7 @@ def test_replay_can_ignore_that_the_life_ended_by_leaving() -> None:
     assert replay(text).left
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_replay_reads_whatever_is_in_the_file(text: str) -> None:
     """A damaged file costs what it said, never the start."""
