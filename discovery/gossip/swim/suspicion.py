@@ -36,13 +36,25 @@ def suspicion_s(n: int, k: int, min_s: float, max_s: float) -> float:
 class Suspicion:
     """One that is running. It holds at most k + 1 names."""
 
-    __slots__ = ("_accusers", "_k", "_max_s", "_min_s", "_refused_s", "refused", "since_s", "timer", "was_told")
+    __slots__ = (
+        "_accusers",
+        "_k",
+        "_max_s",
+        "_min_s",
+        "_refused_s",
+        "refused",
+        "since_s",
+        "timer",
+        "was_asked_last",
+        "was_told",
+    )
 
     def __init__(self, config: Config, now_s: float, n_known: int, accuser: str) -> None:
         self.since_s = now_s
         self.timer: Timer | None = None
         self.refused = False  # the suspect's host refused a connection
         self.was_told = False  # over TCP, which is certain
+        self.was_asked_last = False  # its time is up, and it has the last word
         self._min_s = suspicion_min_s(config, n_known)
         self._max_s = self._min_s * config.suspicion_max_mult
         self._refused_s = self._min_s * config.refused_part
@@ -55,6 +67,10 @@ class Suspicion:
             return False
         self._accusers[accuser] = True
         return True
+
+    def is_accuser(self, name: str) -> bool:
+        """Whether this member is among those that counted."""
+        return name in self._accusers
 
     @property
     def due_s(self) -> float:

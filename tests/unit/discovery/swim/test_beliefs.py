@@ -300,11 +300,27 @@ def test_a_suspect_is_dead_when_its_time_is_up(accusers: str, expected_s: float)
     timed = scene.rules._context.roster.by_name["a"].suspicion
     assert timed is not None
     assert timed.due_s - begun_s == pytest.approx(expected_s, abs=0.002)
-    scene.rules._context.timers.run(begun_s + expected_s - 0.01)
-    assert scene.state("a") == "suspect"
     scene.rules._context.timers.run(begun_s + expected_s + 0.01)
+    assert scene.state("a") == "suspect"  # it has the last word
+    scene.rules._context.timers.run(begun_s + expected_s + 0.27)
     assert scene.state("a") == "dead"
     assert dead("a", 1, "me") in scene.said()
+
+
+@pytest.mark.parametrize("accuser", ["me", "x"])
+def test_a_suspect_has_the_last_word_and_its_accusers_ask_for_it(accuser: str) -> None:
+    scene = Scene(*"axyz", config=Config(probe_interval_s=1e6, suspicion_mult=1))  # nobody is probed
+    member = scene.rules._context.roster.by_name["a"]
+    scene.hear(suspect("a", 1, by=accuser))
+    assert member.suspicion is not None
+    member.suspicion.since_s = scene.now_s - member.suspicion.due_s + scene.now_s + 1.0  # to end in a second
+    scene.rules._beliefs._set_timer(scene.now_s, member)
+    scene.settle()
+    scene.rules._context.timers.run(scene.now_s + 1.0)
+    asked = messages_of(scene.rules.drain())
+    assert ((suspect("a", 1, by="me"), at("a")) in asked) == (accuser == "me")
+    scene.hear(alive("a", 2))
+    assert scene.state("a") == "alive"
 
 
 def test_late_confirmations_end_a_suspicion_at_once() -> None:
@@ -315,7 +331,9 @@ def test_late_confirmations_end_a_suspicion_at_once() -> None:
         scene.until_probe()
     scene.hear(suspect("a", 1, by="y"), suspect("a", 1, by="z"))
     assert scene.state("a") == "suspect"  # not in the middle of a datagram, which may hold the refutation
-    scene.rules.advance(scene.now_s)
+    scene.until(scene.now_s + 0.24)
+    assert scene.state("a") == "suspect"
+    scene.until(scene.now_s + 0.02)
     assert scene.state("a") == "dead"
 
 
