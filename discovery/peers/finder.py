@@ -8,9 +8,10 @@ the scan, which goes on to its end: of two hosts that start at the same time the
 hosts that start together never make two clusters of two, unless packets are lost.
 
 *Company* is a living member of the own cluster on another host. Without it rounds follow each other, the pause between two
-doubling up to `ALONE_S`: the first peer of all waits like this. With company a round is rare, and only the first member (by
-address) of each network asks mDNS and the network; all others ask those of their known peers that are no members now. So two
-parts of a cluster that never met find each other within `SETTLED_S`, and the cost of it does not grow with the cluster.
+doubling up to `ALONE_S`, mDNS and the network being asked less often: the first peer of all waits like this. With company a
+round is rare, and only the first member (by address) of each network asks mDNS and the network; all others ask those of
+their known peers that are no members now. So two parts of a cluster that never met find each other within `SETTLED_S`, and
+the cost of it does not grow with the cluster.
 
 An address that answers and cannot be joined, such as one of another cluster, is left alone for a while that doubles.
 """
@@ -35,6 +36,9 @@ from beeyard.runtime.host import Host
 # Pauses between rounds: without company from the first to the last, drawn between half and all of it; with company.
 FIRST_S, ALONE_S = 0.5, 30.0
 SETTLED_S = 60.0
+# Between two searches by mDNS and scan: each asks for hundreds of hosts that are not there. Whoever comes later searches
+# himself and finds this host at once.
+SEARCH_FIRST_S, SEARCH_MAX_S = 0.5, 60.0
 # Addresses that are known answer at once or not now; twice as often as a packet may be lost in a row.
 ASK_S = 0.3
 # Responders answer within 0.1 s; the scan begins when none did, and mDNS is listened to for so long in all.
@@ -134,6 +138,8 @@ class Finder:
         self._under_way: dict[Address, None] = {}
         self._quiet = trio.Event()  # no join is under way
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long the last time
+        self._search_at_s = 0.0
+        self._search_pause_s = SEARCH_FIRST_S
         self._limiter = trio.CapacityLimiter(JOINS_AT_ONCE)
         self._nursery: trio.Nursery
 
@@ -167,9 +173,17 @@ class Finder:
         if thorough and self._company.has_company():
             return
         own = await own_addresses(self._host)
-        if thorough or self._company.is_first_in(own):
-            await self._searcher.search(own, self._found)
-            await self._joined()
+        if not thorough:
+            self._search_pause_s = SEARCH_FIRST_S
+            if not self._company.is_first_in(own):
+                return
+        elif trio.current_time() < self._search_at_s:
+            return
+        else:
+            self._search_pause_s = min(2 * self._search_pause_s, SEARCH_MAX_S)
+        await self._searcher.search(own, self._found)
+        await self._joined()
+        self._search_at_s = trio.current_time() + self._host.rng.uniform(self._search_pause_s / 2, self._search_pause_s)
 
     async def _resolved(self) -> list[Address]:
         addresses = []

@@ -197,7 +197,7 @@ async def test_a_cluster_that_is_not_ours_is_asked_politely(autojump_clock):
             later - earlier >= 5.0 for earlier, later in zip(company.tried_at_s, company.tried_at_s[1:], strict=False)
         )
         assert company.tried_at_s[-1] - company.tried_at_s[-2] >= 300.0
-        assert len(pings) <= 130
+        assert 20 <= len(pings) <= 80
 
 
 async def test_a_scan_goes_out_slowly_enough_for_the_table_of_neighbours(autojump_clock):
