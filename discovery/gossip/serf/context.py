@@ -18,6 +18,10 @@ from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue
 # A broadcast that fills a datagram leaves no room for the ping that it travels with. Source: UDPBufferSize of memberlist.
 BROADCAST_BYTES_MAX = 1300
 
+# Why a message is passed over: it cannot be read; it could never be sent on; nobody waits for the answer; it names an address
+# outside the cluster; it relays something else than an answer; its coordinate cannot be.
+REASONS = ("malformed", "oversized", "response", "stranger", "relay", "coordinate")
+
 
 class Context:
     """Fields as said in `Serf`; `now_s` is the time of the call that is going on. `dropped`: what was passed over, by why."""
@@ -39,7 +43,7 @@ class Context:
         self.events: list[Event] = []
         self.clock = LamportClock()
         self.roster = Roster(config, emit)
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Counter(dict.fromkeys(REASONS, 0))
         self.rtts = RttHistogram()
         # Who goes by the name of a member from another address, and until when that is remembered.
         self.rivals: dict[Address, float] = {}

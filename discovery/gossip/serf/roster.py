@@ -124,6 +124,7 @@ class Roster:
         """
         known = self.by_name.get(name)
         if known is None:
+            self.lost.pop(name, None)
             return self._remember(now_s, name, Intent(True, l_time, now_s))
         if l_time <= known.status_l_time:
             return False

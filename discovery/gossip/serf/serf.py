@@ -202,7 +202,8 @@ class Serf:
             NotFound: no member goes by this name.
         """
         self._context.now_s = now_s
-        if name not in self._context.roster.by_name:
+        roster = self._context.roster
+        if name not in roster.by_name and name not in roster.lost:
             raise NotFound("member", name)
         if name == self._context.name:
             raise InvalidSpec("name", f"{name} is this member itself: have it leave")

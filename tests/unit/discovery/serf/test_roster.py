@@ -148,6 +148,10 @@ def test_address_of_a_reaped_failed_member_is_kept_for_reconnecting() -> None:
     assert story.roster.lost == {"b": Address("10.0.0.2", 7946)}
     story.do("alive")
     assert story.roster.lost == {}
+    story.do("dead")
+    story.roster.reap(2e6)
+    story.do("leave 9")
+    assert story.roster.lost == {}
     gone = Story().do("alive", "gone")
     gone.roster.reap(1e6)
     assert gone.roster.lost == {}
