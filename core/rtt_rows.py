@@ -23,13 +23,15 @@ class RttRows:
 
     def __init__(self) -> None:
         self._places: NDArray[np.float64] | None = None  # (rows, columns); NaN where none is known. None: nobody asked
-        self._names: list[tuple[str, str]] = []  # id and hostname
+        self._names: list[tuple[str, ...]] = []  # by row: id and hostname, without regard to case
+        self._rows: dict[str, dict[int, None]] = {}  # the rows by name, dicts for their order
 
     def copy(self) -> RttRows:
         """One of its own to try things on."""
         twin = RttRows()
         twin._places = None if self._places is None else self._places.copy()
         twin._names = list(self._names)
+        twin._rows = {name: dict(rows) for name, rows in self._rows.items()}
         return twin
 
     def set(self, row: int, node: Node | None) -> bool:
@@ -37,14 +39,20 @@ class RttRows:
         if self._places is None:
             return False
         place = _place(node)
-        name = ("", "") if node is None else (node.id, node.description.hostname)
+        names = _names(node)
         if row >= len(self._names):
-            self._names += [("", "")] * (row + 1 - len(self._names))
+            self._names += [()] * (row + 1 - len(self._names))
             while row >= len(self._places):
                 self._places = np.concatenate([self._places, np.full_like(self._places, np.nan)])
-        if name == self._names[row] and np.array_equal(place, self._places[row], equal_nan=True):
+        if names == self._names[row] and np.array_equal(place, self._places[row], equal_nan=True):
             return False
-        self._names[row], self._places[row] = name, place
+        for name in self._names[row]:
+            self._rows[name].pop(row, None)
+            if not self._rows[name]:
+                del self._rows[name]
+        for name in names:
+            self._rows.setdefault(name, {})[row] = None
+        self._names[row], self._places[row] = names, place
         return True
 
     def compare(self, nodes: Sequence[Node | None], target: str, limit_s: float, *, near: bool) -> NDArray[np.bool_]:
@@ -59,7 +67,7 @@ class RttRows:
             for row, node in enumerate(nodes):
                 self.set(row, node)
         size = len(nodes)
-        rows = [row for row, names in enumerate(self._names[:size]) if target.casefold() in _folded(names)]
+        rows = list(self._rows.get(target.casefold(), ()))
         if len(rows) != 1:
             return np.zeros(size, dtype=bool)
         rtts = _rtts(self._places[:size], self._places[rows[0]])
@@ -69,8 +77,9 @@ class RttRows:
         return found
 
 
-def _folded(names: tuple[str, str]) -> tuple[str, ...]:
-    return tuple(name.casefold() for name in names if name)
+def _names(node: Node | None) -> tuple[str, ...]:
+    names = () if node is None else (node.id, node.description.hostname)
+    return tuple(dict.fromkeys(name.casefold() for name in names if name))
 
 
 def _place(node: Node | None) -> NDArray[np.float64]:
