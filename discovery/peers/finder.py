@@ -43,6 +43,8 @@ SEARCH_FIRST_S, SEARCH_MAX_S = 0.5, 60.0
 ASK_S = 0.3
 # Responders answer within 0.1 s; the scan begins when none did, and mDNS is listened to for so long in all.
 MDNS_HEAD_START_S, MDNS_S = 0.25, 1.0
+# For so long it is asked around for a first peer, where nothing else tells by which address this host is known.
+FIRST_ANSWER_S = 5.0
 # One exchange with a peer that has answered a ping.
 JOIN_S = 5.0
 JOINS_AT_ONCE = 4
@@ -105,7 +107,7 @@ class Searcher:
                 answered.append(address)
                 scope.cancel()
 
-        with trio.CancelScope() as scope:
+        with trio.move_on_after(FIRST_ANSWER_S) as scope:
             await self.search(own, found)
         return answered[:1]
 

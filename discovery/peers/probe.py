@@ -22,9 +22,10 @@ from beeyard.runtime.host import Datagrams, Host
 # The near part of a scan, the 256 addresses around the host's own: 16 packets each 5 ms ask a /24 in 80 ms.
 NEAR_BITS = 8
 NEAR_BURST, NEAR_PAUSE_S = 16, 0.005
-# The rest: 200 a second. An address where nobody is holds an entry of the kernel's neighbour table for 3 s; those are 1,024
+# The rest: 100 a second. An address where nobody is holds an entry of the kernel's neighbour table for 3 s; those are 1,024
 # by default (gc_thresh3), and whoever fills the table cuts the host off. Source: Linux net/ipv4/arp.c, net/core/neighbour.c.
-FAR_BURST, FAR_PAUSE_S = 4, 0.020
+# Faster would not work either: packets that wait for an answer of ARP fill the socket's send buffer, which holds some 280.
+FAR_BURST, FAR_PAUSE_S = 2, 0.020
 # A larger network than a /22 is asked around the host's own address alone.
 SCAN_BITS_MAX = 10
 # Answers come within a millisecond or two; a busy host may take this long.

@@ -201,7 +201,7 @@ async def test_a_cluster_that_is_not_ours_is_asked_politely(autojump_clock):
 
 
 async def test_a_scan_goes_out_slowly_enough_for_the_table_of_neighbours(autojump_clock):
-    """A /24 in a tenth of a second; of more, less than a thousand addresses in any 3 s."""
+    """A /24 in a tenth of a second; of more, less than 600 addresses in any 3 s."""
     async with SimWorld(1, parts=FakeParts) as world:
         host = world.host("n1")
         sent: list[float] = []
@@ -224,8 +224,8 @@ async def test_a_scan_goes_out_slowly_enough_for_the_table_of_neighbours(autojum
         assert len(sent) == 1021
         begun_s = sent[0]
         assert sum(at_s - begun_s <= 0.1 for at_s in sent) >= 254
-        assert max(sum(0 <= at_s - first < 3.0 for at_s in sent) for first in sent) < 900
-        assert sent[-1] - begun_s < 6.0
+        assert max(sum(0 <= at_s - first < 3.0 for at_s in sent) for first in sent) < 600
+        assert sent[-1] - begun_s < 10.0
 
 
 async def test_who_sends_an_answer_that_was_not_asked_for_is_nobody(autojump_clock):
