@@ -11,6 +11,9 @@ from beeyard.manager.dispatch.session import Session
 
 # Between two questions to a node that answers while gossip goes on doubting it.
 ASK_AGAIN_S = 1.0
+# Up to so many sessions all others are asked too, with each question: a node is believed to be gone only while others are
+# heard. In a larger cluster half of the heartbeats come within half a period by themselves.
+WITNESSES_MAX = 32
 
 
 class Doubts(Protocol):
@@ -44,6 +47,7 @@ def ask_doubted(
             liveness.trust(node_id)
     if not doubted:
         return
+    asked = []
     for node_id, session in sessions.items():
         given_up = _is_doubted(nodes.get(node_id), doubted)
         if given_up is None or not _can_be_asked(session):
@@ -52,7 +56,12 @@ def ask_doubted(
             if now_s - liveness.last_contact_s(node_id) < ASK_AGAIN_S:
                 continue  # It has just spoken.
             session.probe()
+            asked.append(node_id)
         liveness.doubt(node_id, now_s, given_up=given_up)
+    if asked and len(sessions) <= WITNESSES_MAX:
+        for node_id, session in sessions.items():
+            if not liveness.is_asked(node_id) and _can_be_asked(session):
+                session.probe()
 
 
 def _is_doubted(node: Node | None, doubted: Mapping[str, bool]) -> bool | None:
