@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 from beeyard.core.errors import PeerError
@@ -26,6 +27,10 @@ from beeyard.discovery.gossip.serf.user_events import UserEvents
 from beeyard.discovery.gossip.serf.vivaldi import Vivaldi
 from beeyard.discovery.gossip.swim.beliefs import is_unicast
 from beeyard.discovery.gossip.wire.serf_codec import decode_coordinate, decode_serf, encode_coordinate
+
+# What is gossiped comes eight times and more in the same bytes, none longer than a packet. Messages are never changed.
+_REPEATED_BYTES_MAX = 1400
+_decoded_before = functools.lru_cache(maxsize=512)(decode_serf)
 
 # Takes a name and its tags as decoded; False keeps the member out, whatever it says.
 Welcome = Callable[[str, Mapping[str, str]], bool]
@@ -88,7 +93,7 @@ class Bridge:
     def notify_message(self, data: bytes) -> None:
         context = self._context
         try:
-            message = decode_serf(data)
+            message = _decoded_before(data) if len(data) <= _REPEATED_BYTES_MAX else decode_serf(data)
         except PeerError:
             context.dropped["malformed"] += 1
             return

@@ -38,6 +38,7 @@ State = Literal["alive", "leaving", "left"]
 SEAL_BYTES = 29  # what encryption adds to a datagram
 SUSPECT = 1  # state of a record
 KEY_BYTES = (16, 24, 32)
+NAME_BYTES_MAX = 128  # Source: what Serf 0.9.5 and newer take where they check names
 
 
 class Serf:
@@ -56,7 +57,7 @@ class Serf:
         rejoin_after_leave: `previous` says so although the life before ended by leaving.
 
     Raises:
-        InvalidSpec: the tags are too large, or there is no name.
+        InvalidSpec: the tags are too large, or there is no name, or too long a one.
 
     `out` and `events` grow until the driver empties them, so it does after each call. `snapshot_lines` likewise: text to
     append to the snapshot file.
@@ -78,8 +79,8 @@ class Serf:
         keeps_snapshot: bool = False,
         rejoin_after_leave: bool = False,
     ) -> None:
-        if not name:
-            raise InvalidSpec("name", "of a member must not be empty")
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            raise InvalidSpec("name", f"of a member has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
         config = config or SerfConfig()
         gossip_interval_s = (swim or LAN).gossip_interval_s
         meta = meta_of(tags)

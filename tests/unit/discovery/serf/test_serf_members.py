@@ -44,8 +44,9 @@ def test_member_is_alive_and_alone_from_the_start() -> None:
 
 def test_member_without_a_name_or_with_too_many_tags_is_refused() -> None:
     """Before anything is sent; the error says how large they were."""
-    with pytest.raises(InvalidSpec, match="name"):
-        Serf(1.0, name="", address=ME, tags={}, rng=random.Random(1))
+    for name in ("", "x" * 129):
+        with pytest.raises(InvalidSpec, match=f"name: of a member has 1 to 128 bytes, not {len(name)}"):
+            Serf(1.0, name=name, address=ME, tags={}, rng=random.Random(1))
     with pytest.raises(InvalidSpec, match="512 bytes when encoded, not 60"):
         Serf(1.0, name="a", address=ME, tags={"x": "y" * 600}, rng=random.Random(1))
 
