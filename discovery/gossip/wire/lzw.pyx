@@ -1,7 +1,8 @@
 """LZW as Go's compress/lzw writes it: order LSB, 8-bit literals, codes of 9 to 12 bits. The bytes are Go's.
 
 Compiled, because real agents compress every packet that gets smaller by it, and because a peer chooses how much there
-is to decompress. Codes to 255 are literals, 256 clears the table, 257 ends, the table starts at 258.
+is to decompress. The lock of the interpreter is kept: getting it back from a busy thread takes longer than a packet.
+Codes to 255 are literals, 256 clears the table, 257 ends, the table starts at 258.
 Source: Go 1.19 src/compress/lzw/{reader,writer}.go.
 """
 
@@ -194,8 +195,7 @@ def compress(bytes data not None):
     try:
         if table != NULL and out.bytes != NULL:
             memset(table, 0, SLOTS * sizeof(uint32_t))
-            with nogil:
-                outcome = deflate(source, size, &out, table)
+            outcome = deflate(source, size, &out, table)
         if outcome != FINE:
             raise MemoryError
         return PyBytes_FromStringAndSize(<char *> out.bytes, out.size)
@@ -228,8 +228,7 @@ def decompress(bytes data not None, Py_ssize_t most):
             for literal in range(CLEAR):
                 table.suffix[literal] = table.head[literal] = literal
                 table.length[literal] = 1
-            with nogil:
-                outcome = inflate(source, size, &out, most, table)
+            outcome = inflate(source, size, &out, most, table)
         if outcome == TRUNCATED:
             raise ValueError("compressed data ends without an end code")
         if outcome == UNKNOWN_CODE:

@@ -6,6 +6,7 @@ anybody looks at its type. Source: memberlist 0.2.2 net.go (ingestPacket, handle
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from beeyard.core.errors import RemoteProtocolError
@@ -21,6 +22,8 @@ from beeyard.discovery.gossip.wire.layers import (
     with_crc,
     without_crc,
 )
+
+_REPEATED = (3, 4, 5, 8)  # suspect, alive, dead, user
 
 PACKET_BYTES_MAX = 1400  # Source: UDPBufferSize in memberlist's config.go; what a sender fills at most
 COMPOUND_OVERHEAD = 2  # the type and the count
@@ -113,7 +116,12 @@ class PacketCodec:
 def _one(data: bytes) -> Message:
     if data and data[0] in (PUSH_PULL, ERROR):
         raise RemoteProtocolError(f"message type {data[0]} came in a packet: must come on a stream")
-    return decode(data)
+    is_repeated = data and data[0] in _REPEATED and len(data) <= PACKET_BYTES_MAX
+    return _decoded_before(data) if is_repeated else decode(data)
+
+
+# News reaches a member eight times and more, each time in the same bytes; a message is never changed, so it may be shared.
+_decoded_before = functools.lru_cache(maxsize=512)(decode)
 
 
 class _Unpacking:
