@@ -24,6 +24,8 @@ from beeyard.discovery.gossip.command import Exchange, PingByStream, SendPacket
 from beeyard.discovery.gossip.message import Address, Message
 from beeyard.discovery.gossip.serf.event import MemberFailed
 from beeyard.discovery.gossip.serf.serf import Serf
+from beeyard.discovery.gossip.swim.config import LAN
+from beeyard.discovery.gossip.swim.exchange import push_pull_scale
 from beeyard.discovery.gossip.wire import codec
 from beeyard.discovery.gossip.wire.packet import PacketCodec
 from beeyard.discovery.gossip.wire.stream import frame
@@ -33,9 +35,9 @@ DELAY_S = (0.0002, 0.002)
 # Ethernet, IPv4 and UDP; and what a TCP exchange takes beside its data: nine packets of 40 bytes above Ethernet's 14.
 PACKET_OVERHEAD_BYTES = 42
 STREAM_OVERHEAD_BYTES = 9 * 54
-SIZES = (100, 200, 400, 700, 1000)
-# Before a death is looked at, and while traffic is counted: two rounds of push/pull of the smallest cluster.
-QUIET_S = 60.0
+SIZES = (100, 200, 500, 1000)
+# After this every member has had its first push/pull, and the next is an interval later: traffic is counted for so long.
+SETTLED_S = 30.0
 DEATHS = 3
 
 
@@ -185,15 +187,14 @@ def framed(message: Message) -> bytes:
     return frame(message)
 
 
-def measure(
-    n_members: int, *, loss: float = 0.0, seed: int = 1, quiet_s: float = QUIET_S, deaths: int = DEATHS
-) -> Result:
+def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = DEATHS) -> Result:
     """Look at a cluster of this size: idle first, then with some members dying one after the other."""
     cluster = Cluster(n_members, seed=seed, loss=loss)
     cluster.introduce()
-    cluster.run_until(quiet_s / 2)
+    cluster.run_until(SETTLED_S)
     cluster.n_packets = cluster.packet_bytes = cluster.stream_bytes = 0
-    cluster.run_until(quiet_s * 1.5)
+    quiet_s = LAN.push_pull_interval_s * push_pull_scale(n_members)
+    cluster.run_until(SETTLED_S + quiet_s)
     idle = (cluster.packet_bytes, cluster.stream_bytes, cluster.n_packets)
     detections: list[float] = []
     spreads: list[float] = []

@@ -18,10 +18,10 @@ from beeyard.runtime.host import Connection, Net
 
 # Source: maxPushPullRequests in memberlist 0.2.2 net.go. Beyond it a connection is closed without a word.
 SERVED_MAX = 128
-# No peer takes all of them by connecting and saying nothing.
-SERVED_PER_PEER_MAX = 32
+# No peer takes all of them by connecting and saying nothing. Many members may share a host, or stand behind one address.
+SERVED_PER_PEER_MAX = 96
 READ_BYTES = 65536
-# A cluster of 10,000 says 1 MB. Decompressing is Python, and everything else waits for it: 2 MiB are a tenth of a second.
+# A cluster of 10,000 says some 1.5 MB, and everything else waits while it is read: up to 50 ms.
 LIMITS = StreamLimits(frame_bytes_max=2 << 20, plain_bytes_max=2 << 20, user_bytes_max=1 << 20)
 
 

@@ -207,7 +207,7 @@ async def test_garbage_and_silence_do_no_harm(autojump_clock: MockClock) -> None
         await gossip.agree({f"n{number}": "alive" for number in range(1, 5)})
         figures = nodes[0].figures()
         assert figures["packets_refused"] > 300
-        assert figures["streams_refused"] == 200 - 32
+        assert figures["streams_refused"] == 200 - 96
         await trio.sleep(20)
         assert gossip.n_seen("failed") == 0
         for connection in crowd:

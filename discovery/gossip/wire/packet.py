@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Message
-from beeyard.discovery.gossip.wire.codec import COMPOUND, COMPRESS, ERROR, HAS_CRC, PUSH_PULL, decode
+from beeyard.discovery.gossip.wire.codec import (
+    ALIVE,
+    COMPOUND,
+    COMPRESS,
+    DEAD,
+    ERROR,
+    HAS_CRC,
+    PUSH_PULL,
+    SUSPECT,
+    decode,
+)
 from beeyard.discovery.gossip.wire.keyring import SEAL_OVERHEAD, Keyring
 from beeyard.discovery.gossip.wire.layers import (
     COMPOUND_PARTS_MAX,
@@ -23,8 +33,6 @@ from beeyard.discovery.gossip.wire.layers import (
     without_crc,
 )
 
-_REPEATED = (3, 4, 5, 8)  # suspect, alive, dead, user
-
 PACKET_BYTES_MAX = 1400  # Source: UDPBufferSize in memberlist's config.go; what a sender fills at most
 COMPOUND_OVERHEAD = 2  # the type and the count
 PART_OVERHEAD = 2  # the length of each part
@@ -33,6 +41,7 @@ PART_OVERHEAD = 2  # the length of each part
 PLAIN_BYTES_MAX = 1 << 16
 DEPTH_MAX = 4  # of compounds and compressed messages within each other; honest packets have one of each
 MESSAGES_MAX = 255  # of one packet: what one compound holds
+NEWS = frozenset([SUSPECT, ALIVE, DEAD])
 LZW_WORTH_BYTES = 20  # nothing shorter can get smaller: the shortest compressed message has as many
 
 
@@ -116,12 +125,13 @@ class PacketCodec:
 def _one(data: bytes) -> Message:
     if data and data[0] in (PUSH_PULL, ERROR):
         raise RemoteProtocolError(f"message type {data[0]} came in a packet: must come on a stream")
-    is_repeated = data and data[0] in _REPEATED and len(data) <= PACKET_BYTES_MAX
-    return _decoded_before(data) if is_repeated else decode(data)
+    if data and data[0] in NEWS and len(data) <= PACKET_BYTES_MAX:
+        return _decode_news(data)
+    return decode(data)
 
 
 # News reaches a member eight times and more, each time in the same bytes; a message is never changed, so it may be shared.
-_decoded_before = functools.lru_cache(maxsize=512)(decode)
+_decode_news = functools.lru_cache(maxsize=512)(decode)
 
 
 class _Unpacking:
