@@ -16,7 +16,6 @@ from beeyard.core.wire import (
     Heartbeat,
     Hello,
     IdentityReply,
-    Probe,
     Refused,
     RenewRequest,
     Resync,
@@ -65,19 +64,6 @@ async def test_a_changed_host_is_described_anew_and_an_unchanged_one_is_not(mach
         assert [[link.name for link in m.description.links] for m in manager.of(DescriptionChanged)] == [
             ["eth0", "eth1"]
         ]
-
-
-async def test_a_probe_is_answered_at_once_with_a_heartbeat(machine, autojump_clock):
-    """Beside those that are due, with a number of its own."""
-    async with machine.agent() as nursery:
-        manager = await machine.net.accept()
-        assert (await manager.welcome(nursery, heartbeat_s=50)).answers_probes
-        await trio.sleep(120)
-        before = [m.number for m in manager.of(Heartbeat)]
-        await manager.say(Probe(), Probe())
-        await trio.sleep(0.1)
-        after = [m.number for m in manager.of(Heartbeat)]
-        assert after == [*before, before[-1] + 1, before[-1] + 2]
 
 
 @pytest.mark.parametrize("away_s", [0.1, 60])
