@@ -24,8 +24,8 @@ from beeyard.agent.ports import PortStep
 from beeyard.agent.routes import RouteKeeper
 from beeyard.agent.vlan import VlanStep
 from beeyard.core.errors import ClusterError, InvalidSpec
+from beeyard.discovery.peers.check import check_settings
 from beeyard.discovery.peers.url import is_search, parse_peer, parse_search, rejoined
-from beeyard.discovery.settings import SELF_PORT
 from beeyard.runtime import real, real_log
 from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Controller, Host
@@ -93,10 +93,9 @@ def _check_managers(settings: Settings[AgentConfig], config: AgentConfig) -> Non
                 "advertise", f"{config.advertise!r} is not right: it must be HOST or HOST:PORT"
             ) from error
     try:
-        for peer in config.discovery.peers:
-            parse_peer(peer, search.port if search is not None else SELF_PORT)
+        check_settings(config.discovery)
     except InvalidSpec as error:
-        raise settings.fault("discovery.peers", error.reason) from error
+        raise settings.fault(error.field, error.reason) from error
     for address in config.managers:
         if not is_search(address):
             _check_manager(settings, address)

@@ -8,9 +8,8 @@ import msgspec
 import trio
 
 from beeyard.core.errors import InvalidSpec
-from beeyard.discovery.peers.url import parse_peer
+from beeyard.discovery.peers.check import check_settings
 from beeyard.discovery.published.url import parse_url
-from beeyard.discovery.settings import SELF_PORT
 from beeyard.manager import daemon
 from beeyard.manager.config import ManagerConfig
 from beeyard.runtime import real
@@ -48,10 +47,9 @@ def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
             f"{config.api_listen} is where agents connect (listen): docker clients need a port of their own",
         )
     try:
-        for peer in config.discovery.peers:
-            parse_peer(peer, SELF_PORT)
+        check_settings(config.discovery)
     except InvalidSpec as error:
-        raise settings.fault("discovery.peers", error.reason) from None
+        raise settings.fault(error.field, error.reason) from None
     if config.discovery_url:
         try:
             parse_url(config.discovery_url, config.discovery_options)

@@ -120,7 +120,7 @@ class SimNet:
         if host in LOOPBACK:
             return ["127.0.0.1"]
         found = self._network.find(host)
-        if found is None and not host.replace(".", "").isdigit():
+        if found is None and not (":" in host or host.replace(".", "").isdigit()):
             raise PeerError(f"cannot find the address of {host!r}: name or service not known")
         return [found.ip if found is not None else host]
 

@@ -37,6 +37,19 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             "--managers: 'self://10.0.0.1' is not right: it is self:// or self://:PORT, which names no host",
         ),
         (
+            ("self://", "--discovery-peers", "10.0.0.7:x"),
+            "--discovery-peers: '10.0.0.7:x' is not right: a peer is HOST or HOST:PORT, an IPv6 host in brackets",
+        ),
+        (
+            ("self://", "--discovery-mdns", "rack.one"),
+            "--discovery-mdns: 'rack.one' is not right: it must be a word of at most 57 characters, without dots",
+        ),
+        (
+            ("self://", "--discovery-keyring-file", "keyring"),
+            "--discovery-keyring-file: 'keyring' is not right: it must be an absolute path",
+        ),
+        (("self://", "--discovery-tags", "dc"), "--discovery-tags: 'dc' is not KEY=VALUE, such as dc=ams"),
+        (
             ("serf://",),
             "--managers: 'serf://' names nobody: it is serf://HOST,HOST:PORT; self:// finds peers without any",
         ),
