@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import httpx2
 import trio
 
-from beeyard.core.errors import HostError, PeerError
+from beeyard.core.errors import PeerError
 from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Lines, Unreachable
+from beeyard.runtime.real_client_tls import client_context
 
 # A list of 20,000 nodes in base64 is 600 KiB; 32 MiB is what a server that has gone mad may cost.
 ANSWER_BYTES_MAX = 32 << 20
@@ -25,7 +26,7 @@ class RealHttpClient:
     def __init__(self, tls: ClientTls | None = None) -> None:
         # Without the environment: a proxy for people's browsers has no place between a daemon and its servers.
         self._client = httpx2.AsyncClient(
-            verify=_context(tls or ClientTls()), trust_env=False, limits=httpx2.Limits(max_connections=None)
+            verify=client_context(tls or ClientTls()), trust_env=False, limits=httpx2.Limits(max_connections=None)
         )
 
     async def request(self, method: str, url: str, body: bytes | None = None, *, timeout_s: float = 5.0) -> HttpAnswer:
@@ -129,29 +130,11 @@ def _reason(error: Exception) -> str:
         # Several addresses may have been tried, each with an error of its own.
         several = isinstance(cause, BaseExceptionGroup)
         cause = cause.exceptions[0] if several else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
-    return str(error) or type(error).__name__
+    return str(error)[:1].lower() + str(error)[1:].removesuffix(".") or type(error).__name__
 
 
 def _server(url: str) -> str:
     return url.partition("://")[2].partition("/")[0]
-
-
-def _context(tls: ClientTls) -> ssl.SSLContext:
-    name = tls.ca_file
-    try:
-        context = ssl.create_default_context(cafile=name or None)
-        if tls.certificate_file:
-            name = tls.certificate_file
-            context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except ssl.SSLError as error:
-        raise HostError(
-            f"{name} and what belongs to it are no certificates and key in PEM form: {error.reason}"
-        ) from error
-    except OSError as error:
-        raise HostError(
-            f"cannot read {name} or what belongs to it: {(error.strerror or str(error)).lower()}"
-        ) from error
-    return context
 
 
 __all__ = ["RealHttpClient"]

@@ -15,6 +15,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from beeyard.core.errors import PeerError
 from beeyard.runtime.host_lists import ClientTls, Znode
+from beeyard.runtime.real_client_tls import client_context
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ class RealZooKeeper:
 
     def __init__(self, servers: Sequence[str], session_s: float, tls: ClientTls | None = None) -> None:
         self._servers = ",".join(servers)
+        if tls is not None:
+            client_context(tls)  # kazoo would come upon a file that is not right in its own thread, again and again
         self._client = KazooClient(
             hosts=self._servers,
             timeout=session_s,
@@ -101,7 +104,7 @@ class RealZooKeeper:
             return await trio.to_thread.run_sync(job, abandon_on_cancel=True)
         except KazooTimeoutError as error:
             raise PeerError(f"ZooKeeper at {self._servers}: no answer in {ANSWER_S:.0f} s") from error
-        except KazooException as error:
+        except (KazooException, OSError) as error:
             words = f"{type(error).__name__} {error}".strip()
             raise PeerError(f"ZooKeeper at {self._servers}: {words}") from error
 
