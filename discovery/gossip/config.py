@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from beeyard.runtime.address import TcpAddress, parse_address
+
 Profile = Literal["lan", "wan", "local"]
 
 # How long one exchange over TCP may take, connecting included. Source: TCPTimeout in memberlist 0.2.2 config.go.
@@ -36,4 +38,18 @@ class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
     rejoin_after_leave: bool = False  # go back to the members of the snapshot although this one had left
 
 
-__all__ = ["STREAM_TIMEOUT_S", "GossipConfig", "Profile"]
+def host_and_port(text: str, port: int) -> tuple[str, int]:
+    """The parts of HOST or HOST:PORT, an IPv6 host in brackets or without a port; `port` where none is given.
+
+    Raises:
+        InvalidSpec: it is neither.
+    """
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, port
+    has_port = ":" in text and text.rpartition(":")[2].isdigit()
+    given = parse_address(f"tcp://{text}" if has_port else f"tcp://{text}:{port}")
+    assert isinstance(given, TcpAddress)
+    return given.host, given.port
+
+
+__all__ = ["STREAM_TIMEOUT_S", "GossipConfig", "Profile", "host_and_port"]

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import NameConflict, PeerError
-from beeyard.discovery.gossip.config import STREAM_TIMEOUT_S, GossipConfig
+from beeyard.discovery.gossip.config import STREAM_TIMEOUT_S, GossipConfig, host_and_port
 from beeyard.discovery.gossip.driver import Driver, bind
 from beeyard.discovery.gossip.exchange import Exchanges
 from beeyard.discovery.gossip.memory import Memory
@@ -42,7 +42,6 @@ from beeyard.discovery.gossip.subscription import Answers, Subscription
 from beeyard.discovery.gossip.swim.config import LAN, LOCAL, WAN
 from beeyard.discovery.gossip.wire.keyring import Keyring
 from beeyard.discovery.gossip.wire.packet import PacketCodec
-from beeyard.runtime.address import TcpAddress, parse_address
 from beeyard.runtime.host import Host
 
 log = structlog.get_logger(__name__)
@@ -155,7 +154,7 @@ class GossipNode:
         """Where others are told to reach this member."""
         wanted, bound = self._config.advertise, self._config.bind
         if wanted:
-            host, port = _split(wanted, port)
+            host, port = host_and_port(wanted, port)
             return Address((await self._host.net.resolve(host))[0], port)
         if bound not in ("0.0.0.0", "::"):
             return Address((await self._host.net.resolve(bound))[0], port)
@@ -394,17 +393,6 @@ class GossipNode:
         finally:
             answers.close()
         raise PeerError("this member ended before the others had answered")
-
-
-def _split(text: str, port: int) -> tuple[str, int]:
-    """ "HOST" or "HOST:PORT" in parts."""
-    if text.count(":") > 1 and not text.startswith("["):
-        return text, port
-    given = parse_address(
-        f"tcp://{text}" if text.rpartition(":")[2].isdigit() and ":" in text else f"tcp://{text}:{port}"
-    )
-    assert isinstance(given, TcpAddress)
-    return given.host, given.port
 
 
 __all__ = ["GossipNode"]
