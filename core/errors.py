@@ -335,10 +335,7 @@ class PortTaken(HostError):
 
 
 class DiskError(HostError):
-    """A file or the database could not be read or written durably.
-
-    `fatal`: nobody can say any more what is on the disk, so the daemon has to start anew from what it really holds.
-    """
+    """A file or the database could not be read or written; `fatal`: only a new start of the daemon tells what is on disk."""
 
     retry: ClassVar[Retry] = "later"
 
