@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beeyard.core.errors import LocalProtocolError, RemoteProtocolError
@@ -51,6 +51,8 @@ from beeyard.discovery.gossip.wire.serf_codec import (
 )
 from beeyard.discovery.gossip.wire.stream import StreamReader, frame
 
+# The same examples each time, however busy the machine is.
+STEADY = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 u8, u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 name = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -138,7 +140,7 @@ def ring(key: bytes | None) -> Keyring | None:
 
 
 @given(st.lists(packet_messages, min_size=1, max_size=8), keyrings, st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(STEADY, max_examples=60)
 def test_packets(messages: list[Message], key: bytes | None, crc: bool, compress: bool) -> None:
     """Parts, compound, compression, checksum, encryption; and again from what was read."""
     codec = PacketCodec(ring(key), compress=compress)
@@ -149,7 +151,7 @@ def test_packets(messages: list[Message], key: bytes | None, crc: bool, compress
 
 
 @given(stream_messages, keyrings, st.booleans(), st.integers(1, 500))
-@settings(deadline=None, max_examples=60)
+@settings(STEADY, max_examples=60)
 def test_streams(message: Message, key: bytes | None, compress: bool, size: int) -> None:
     """In pieces of any size."""
     data = frame(message, ring(key), compress=compress)
@@ -161,7 +163,7 @@ def test_streams(message: Message, key: bytes | None, compress: bool, size: int)
 
 
 @given(serf_messages)
-@settings(deadline=None, max_examples=80)
+@settings(STEADY, max_examples=80)
 def test_serf(message: Message) -> None:
     """Every message of the layer above."""
     assert message == decode_serf(encode_serf(message))
@@ -172,7 +174,7 @@ def test_serf(message: Message) -> None:
     st.dictionaries(text, text, max_size=5),
     st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=11, max_size=11),
 )
-@settings(deadline=None, max_examples=50)
+@settings(STEADY, max_examples=50)
 def test_tags_and_coordinates(tags: dict[str, str], numbers: list[float]) -> None:
     """What Serf puts into fields of other messages."""
     assert tags == decode_tags(encode_tags(tags))
@@ -181,7 +183,7 @@ def test_tags_and_coordinates(tags: dict[str, str], numbers: list[float]) -> Non
 
 
 @given(packet_messages | serf_messages | stream_messages, st.data())
-@settings(deadline=None, max_examples=100)
+@settings(STEADY, max_examples=100)
 def test_a_changed_byte_is_read_or_refused(message: Message, data: st.DataObject) -> None:
     """Never anything else, and what was read can be written."""
     write, read = (encode_serf, decode_serf) if _is_serf(message) else (encode, decode)
@@ -206,7 +208,7 @@ def _is_serf(message: Message) -> bool:
 
 @pytest.mark.parametrize("read", [decode, decode_serf, decode_tags, decode_coordinate])
 @given(data=st.binary(max_size=100))
-@settings(deadline=None, max_examples=100)
+@settings(STEADY, max_examples=100)
 def test_garbage_is_read_or_refused(read: object, data: bytes) -> None:
     """With nothing but the one error."""
     for kind in range(16):
