@@ -88,7 +88,7 @@ class PushPullReader:
         self._user_bytes = 0  # still to come
         self._nodes: list[NodeRecord] = []
         self._n_refused = 0
-        self._user_state: list[bytes] = []
+        self._user_state = bytearray()
 
     def feed(self, data: bytes) -> PushPull | None:
         """The push/pull when it is whole, else None.
@@ -106,13 +106,11 @@ class PushPullReader:
             self._n_nodes -= 1
         if self._user_bytes:
             piece = self._pieces.read_bytes(self._user_bytes)
-            self._user_state.append(piece)
+            self._user_state += piece
             self._user_bytes -= len(piece)
             if self._user_bytes:
                 return None
-        return PushPull(
-            nodes=tuple(self._nodes), user_state=b"".join(self._user_state), join=flag(self._header, b"Join")
-        )
+        return PushPull(nodes=tuple(self._nodes), user_state=bytes(self._user_state), join=flag(self._header, b"Join"))
 
     def _read_header(self, fields: Fields) -> Fields:
         self._n_nodes = number(fields, b"Nodes", self._limits.nodes_max)

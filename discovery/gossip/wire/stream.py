@@ -108,7 +108,7 @@ class _PlainReader:
         self._pieces: Pieces | None = None
         self._small = bytearray()
         self._fields: Fields | None = None
-        self._user: list[bytes] = []
+        self._user = bytearray()
         self._user_bytes = 0  # still to come
 
     def feed(self, data: bytes) -> Message | None:
@@ -153,9 +153,9 @@ class _PlainReader:
             return _whole(_PlainReader(self._limits, may_be_compressed=False).feed(plain))
         if self._kind == USER:
             piece = self._pieces.read_bytes(self._user_bytes)
-            self._user.append(piece)
+            self._user += piece
             self._user_bytes -= len(piece)
-            return None if self._user_bytes else User(data=b"".join(self._user))
+            return None if self._user_bytes else User(data=bytes(self._user))
         assert self._kind is not None
         return decode(bytes([self._kind]) + self._small)
 
