@@ -247,9 +247,9 @@ class SelfDiscovery:
         raise first_error
 
     async def _keep(self, node: GossipNode, *, task_status: trio.TaskStatus[object]) -> None:
-        """Run a node for ever. One that another member's name drives out comes back: anybody on the LAN may call himself so.
+        """Run a node for ever. One that ends, as another member has its name or it met a defect, begins again after a while.
 
-        The daemon around it has better to do than to end for that.
+        Anybody on the LAN may speak to it, and the daemon around it has better to do than to end for that.
         """
         status: trio.TaskStatus[object] = task_status
         while True:
@@ -257,10 +257,11 @@ class SelfDiscovery:
                 await node.run(task_status=status)
             except NameConflict:
                 log.error("another member has the name of this one; gossip rests", name=self._name, again_in_s=REST_S)
-            except HostError as error:
-                if status is task_status:
+            except Exception:
+                if self._node is None:
                     raise
-                log.error("gossip cannot begin again", reason=str(error), again_in_s=REST_S)
+                # The firebreak: what ends gossip does not end the daemon.
+                log.exception("gossip failed and rests", again_in_s=REST_S)
             self._rests = True
             self._tell()
             await trio.sleep(REST_S)

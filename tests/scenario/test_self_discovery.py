@@ -303,6 +303,23 @@ async def test_a_member_whose_name_another_one_has_rests_and_comes_back(autojump
         assert world.members["second"].seen() == ["n1", "n2", "n3"]
 
 
+async def test_a_defect_met_in_gossip_ends_gossip_for_a_while_and_not_the_daemon(autojump_clock):
+    """Any packet of the LAN may be what meets it."""
+
+    def meet_a_defect(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with GossipWorld(1) as world:
+        for name in ("n1", "n2"):
+            world.begin(name)
+        await world.until_one("n1", "n2", within_s=3.0)
+        node = world.members["n2"].discovery.node
+        node._serf.handle = meet_a_defect
+        await world.until(lambda: world.members["n1"].seen() == ["n1"], timeout_s=60.0)
+        assert world.alive("n2")
+        await world.until_one("n1", "n2", within_s=100.0)
+
+
 def address_of(member, name):
     return next(
         (seen.address.host for seen in member.discovery.members() if seen.name == name and seen.status == "alive"), ""

@@ -139,6 +139,7 @@ FIREBREAKS = {
     "manager/ipam/ask.py",  # one question to a plugin
     "manager/ipam/give_back.py",  # one lease on its way back
     "manager/ipam/pools.py",  # one pool on its way back
+    "discovery/self_discovery.py",  # gossip: whoever is on the LAN may speak to it
     "agent/session.py",
     "agent/workload.py",
     "agent/lifecycle.py",
