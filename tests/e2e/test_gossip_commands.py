@@ -28,7 +28,7 @@ def cluster() -> Iterator[YardCluster]:
         NAME,
         api_socket=f"/run/beeyard/{NAME}/docker.sock",
         manager_settings={"self_discovery_port": 3388},
-        agent_settings={"managers": ["self://:3388"], "discovery.tags": ["dc=ams"]},
+        agent_settings={"managers": ["self://:3388"], "discovery.tags": ["dc=ams"], "describe_interval_s": 2.0},
     )
     try:
         made.up(3)
@@ -85,8 +85,12 @@ def test_tags_place_tasks_and_a_host_that_freezes_is_down(cluster: YardCluster) 
     placed = [f"node.hostname!={cluster.name}1", "node.tags.dc==ams"]
     constraints = [word for text in placed for word in ("--constraint", text)]
     docker("service", "create", "-d", "--name", "web", *constraints, "host", "sleep", "1d")
+    docker("service", "create", "-d", "--name", "near", "--constraint", f"node.rtt.{frozen}<=1s", "host", "sleep", "1d")
     eventually(lambda: len(docker.running("web")) == 1, within_s=30.0)
+    eventually(lambda: len(docker.running("near")) == 1, within_s=90.0)  # once it is known where nodes are
     (shown,) = docker.inspect("node", frozen)
+    assert "Vec" in shown["Description"]["Gossip"]["Coordinate"]
+    assert "dc=ams" in docker("node", "inspect", frozen, "--format", "{{json .Description.Engine.Plugins}}")
     assert (shown["Description"]["Gossip"]["Member"], shown["Description"]["Gossip"]["Tags"]["dc"]) == (frozen, "ams")
     pid = cluster.daemons()["agent3"].pid
     os.kill(pid, signal.SIGSTOP)
