@@ -22,8 +22,17 @@ T = TypeVar("T")
 ANSWER_S = 5.0
 # Tries to replace what another session has at a path, when it changes while we do.
 TRIES = 5
-_log = logging.getLogger("beeyard.zookeeper")
-_log.setLevel(logging.CRITICAL)  # what it has to say comes as errors, in our words
+
+
+class _LastWords(logging.Handler):
+    """What kazoo has said last, for our own errors: it tells nobody else why it does not get through."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.words = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.words = record.getMessage()
 
 
 class RealZooKeeper:
@@ -33,12 +42,15 @@ class RealZooKeeper:
         self._servers = ",".join(servers)
         if tls is not None:
             client_context(tls)  # kazoo would come upon a file that is not right in its own thread, again and again
+        logger = logging.Logger("kazoo", logging.WARNING)  # of its own: nothing goes to the log by itself
+        self._said = _LastWords()
+        logger.addHandler(self._said)
         self._client = KazooClient(
             hosts=self._servers,
             timeout=session_s,
             # For ever, and often enough that a server that comes back finds us before it gives the session up.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": min(1.0, session_s / 8)},
-            logger=_log,
+            logger=logger,
             use_ssl=tls is not None,
             check_hostname=tls is not None,
             ca=tls.ca_file or None if tls is not None else None,
@@ -95,9 +107,11 @@ class RealZooKeeper:
             while True:
                 news = self._news
                 if self._client.connected:
+                    self._said.words = ""
                     return
                 await news.wait()
-        raise PeerError(f"cannot reach ZooKeeper at {self._servers}: no connection in {ANSWER_S:.0f} s")
+        why = f": {self._said.words[:1].lower()}{self._said.words[1:]}" if self._said.words else ""
+        raise PeerError(f"cannot reach ZooKeeper at {self._servers}: no connection in {ANSWER_S:.0f} s{why}")
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         try:

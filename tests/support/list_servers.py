@@ -126,7 +126,7 @@ class ZooKeeperServer(Server):
             f"tickTime={TICK_MS}\ndataDir={self.directory / 'data'}\nclientPort={self.port}\n"
             f"clientPortAddress={self.address}\nadmin.enableServer=false\n4lw.commands.whitelist=ruok\nmaxClientCnxns=0\n"
         )
-        names = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java", "netty-all")
+        names = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
         jars = ":".join(str(ROOT / f"usr/share/java/{name}.jar") for name in (*names, "commons-cli"))
         return [
             *(_java(), "-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars),
