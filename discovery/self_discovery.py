@@ -146,6 +146,11 @@ class SelfDiscovery:
         }
         return sorted(found, key=lambda address: zlib.crc32(f"{self._name} {found[address]}".encode()))
 
+    @property
+    def rests(self) -> bool:
+        """Whether gossip stands still for a while, so that what it knows is old."""
+        return self._rests
+
     async def changed(self) -> None:
         """Wait until a member joins, leaves, fails or changes."""
         await self._changed.wait()

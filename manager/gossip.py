@@ -47,8 +47,9 @@ class GossipDoubts:
 
     def doubted(self) -> Mapping[str, bool]:
         """Members that are suspected, or have failed (True), by name."""
-        node = self._discovery.node
-        doubted = {}
+        node, doubted = self._discovery.node, dict[str, bool]()
+        if self._discovery.rests:
+            return doubted
         for member in self._discovery.members():
             if member.status == "failed":
                 doubted[member.name] = True
