@@ -19,7 +19,7 @@ import trio
 
 from beeyard.core.errors import HostError, PeerError
 from beeyard.discovery.published.backend import Backend, Lease, LeaseLost, LocalMembers
-from beeyard.discovery.published.union import BackOff
+from beeyard.discovery.published.union import BACK_OFF_MAX_S, BackOff
 
 # Sixty members that join at once are one or two writes, and nobody waits noticeably longer.
 GATHER_S = 0.2
@@ -57,7 +57,7 @@ class Publisher:
         self._owner = owner
         self._ttl_s = ttl_s
         self._settle_s = settle_s
-        self._back_off = BackOff(rng, ttl_s / 4)
+        self._back_off = BackOff(rng, min(BACK_OFF_MAX_S, ttl_s / 4))
         self._before: tuple[str, ...] = ()  # what our last life had published
         self._settled_at_s = math.inf
         self.published: tuple[str, ...] | None = None  # None: nothing yet
@@ -87,9 +87,9 @@ class Publisher:
                     await self._hold(lease)
                 finally:
                     await self._give_up(lease)
-            except LeaseLost as error:
-                self._fail(str(error))
             except (PeerError, HostError) as error:
+                if isinstance(error, LeaseLost):
+                    self._back_off.succeeded()  # the server answers
                 self._fail(str(error))
                 await self._back_off.pause()
 

@@ -143,4 +143,4 @@ class Union:
             self._tell()
 
 
-__all__ = ["BackOff", "Union"]
+__all__ = ["BACK_OFF_MAX_S", "BackOff", "Union"]

@@ -246,6 +246,31 @@ async def test_a_publisher_that_starts_again_forgets_nobody(autojump_clock: trio
             nursery.cancel_scope.cancel()
 
 
+async def test_a_lease_that_was_lost_is_replaced_and_long_leases_make_no_long_pauses(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """After an outage of any length, the list is there within seconds of the server."""
+    async with a_world() as world:
+        etcd = world.http["e1:2379"]
+        assert isinstance(etcd, FakeEtcd)
+        backend = open_backend(parse_url(URLS["etcd"]), world.machine())
+        for ttl_s in (TTL_S, 3600.0):
+            publisher = Publisher(backend, "x", Members(A), "m1", random.Random(1), ttl_s=ttl_s)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publisher.run)
+                await until(lambda: len(etcd.keys) == 1, 1.0)
+                world.down.cut()
+                await trio.sleep(1000.0 if ttl_s == TTL_S else 4000.0)
+                assert "connection refused" in publisher.error
+                world.down.mend()
+                etcd.tick()
+                assert etcd.keys == {}
+                await until(lambda: len(etcd.keys) == 1 and not publisher.error, 6.0)  # noqa: B023
+                assert publisher.n_leases == 2
+                nursery.cancel_scope.cancel()
+            assert etcd.keys == {}
+
+
 async def test_members_that_come_together_are_written_together(autojump_clock: trio.testing.MockClock) -> None:
     """Sixty joins within a second are a few writes; then only the lease is renewed."""
     async with a_world() as world:
