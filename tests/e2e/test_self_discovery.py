@@ -129,9 +129,15 @@ def best(measure: Callable[[], float], good_s: float) -> float:
     return found_s
 
 
-def test_hosts_find_each_other_by_mdns_alone(hosts):
-    """The responder of each is heard by all."""
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_hosts_find_each_other_by_mdns_alone(hosts, family):
+    """The responder of each is heard by all, also where there is no IPv4."""
     hosts.add(11, 12, 13)
+    if family == "ipv6":
+        for name in TRIO:
+            netns = Path(getattr(hosts, name)).name
+            ip(f"-n {netns} address flush dev eth0 scope global")
+            ip(f"-n {netns} address add fd00:9::{name[1:]}/64 dev eth0 nodad")
     for name in TRIO:
         hosts.start(name, **MDNS)
     hosts.until_one(*TRIO)
