@@ -36,8 +36,9 @@ DELAY_S = (0.0002, 0.002)
 PACKET_OVERHEAD_BYTES = 42
 STREAM_OVERHEAD_BYTES = 9 * 54
 SIZES = (100, 200, 500, 1000)
-# After this every member has had its first push/pull, and the next is an interval later: traffic is counted for so long.
-SETTLED_S = 30.0
+# Within it every member begins its first push/pull, and no second one: what TCP carries is counted, and spread over the
+# interval from one to the next.
+QUIET_S = LAN.push_pull_interval_s
 DEATHS = 3
 
 
@@ -191,11 +192,13 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
     """Look at a cluster of this size: idle first, then with some members dying one after the other."""
     cluster = Cluster(n_members, seed=seed, loss=loss)
     cluster.introduce()
-    cluster.run_until(SETTLED_S)
-    cluster.n_packets = cluster.packet_bytes = cluster.stream_bytes = 0
-    quiet_s = LAN.push_pull_interval_s * push_pull_scale(n_members)
-    cluster.run_until(SETTLED_S + quiet_s)
-    idle = (cluster.packet_bytes, cluster.stream_bytes, cluster.n_packets)
+    cluster.run_until(QUIET_S)
+    packets_share, streams_share = n_members * QUIET_S, n_members * QUIET_S * push_pull_scale(n_members)
+    idle = (
+        cluster.packet_bytes / packets_share,
+        cluster.stream_bytes / streams_share,
+        cluster.n_packets / packets_share,
+    )
     detections: list[float] = []
     spreads: list[float] = []
     rng = random.Random(f"{seed}/deaths")
@@ -212,7 +215,6 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
         detections.append(seen()[-1] - died_s if len(seen()) >= len(cluster.members) else float("inf"))
         spreads.append(seen()[-1] - seen()[0])
         cluster.run_until(cluster.now_s + 5.0)
-    share = n_members * quiet_s
     return Result(
         members=n_members,
         loss=loss,
@@ -220,9 +222,9 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
         detect_max_s=round(max(detections), 2),
         spread_max_s=round(max(spreads), 2),
         false_failures=sum(name not in dead for _, _, name in cluster.failures),
-        idle_packets_bytes_s=round(idle[0] / share, 1),
-        idle_streams_bytes_s=round(idle[1] / share, 1),
-        idle_packets_s=round(idle[2] / share, 2),
+        idle_packets_bytes_s=round(idle[0], 1),
+        idle_streams_bytes_s=round(idle[1], 1),
+        idle_packets_s=round(idle[2], 2),
     )
 
 

@@ -85,7 +85,7 @@ class Bridge:
     def ack_payload(self) -> bytes:
         here = self.vivaldi.here
         if self._payload is None or self._payload[0] is not here:
-            self._payload = here, encode_coordinate(here)
+            self._payload = here, encode_coordinate(here, short=True)
         return self._payload[1]
 
     # --- what is told ----------------------------------------------------------------------------------------------------

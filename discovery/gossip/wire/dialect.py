@@ -37,6 +37,18 @@ def pack(value: Any) -> bytes:
     return packed
 
 
+_short_packer = msgpack.Packer(use_bin_type=False, use_single_float=True)
+
+
+def pack_short(value: Any) -> bytes:
+    """As `pack`, with floats of 4 bytes: 24 bits of a number. Go's decoder takes them for its float64."""
+    try:
+        packed: bytes = _short_packer.pack(value)
+    except OverflowError:  # a float that has no room in 4 bytes
+        packed = msgpack.packb(value, use_bin_type=False)
+    return packed
+
+
 def unpack(data: bytes) -> tuple[Any, bytes]:
     """The first value in `data`, text as bytes, and what follows it.
 

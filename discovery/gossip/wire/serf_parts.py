@@ -14,7 +14,17 @@ import msgspec
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.message import Coordinate
-from beeyard.discovery.gossip.wire.dialect import Fields, items, no_msgpack, pack, text, texts, unpack_fields, wrong
+from beeyard.discovery.gossip.wire.dialect import (
+    Fields,
+    items,
+    no_msgpack,
+    pack,
+    pack_short,
+    text,
+    texts,
+    unpack_fields,
+    wrong,
+)
 from beeyard.discovery.gossip.wire.pieces import plain_values
 
 TAGS_FOLLOW: Final = 255  # Source: tagMagicByte; meta without it is the tag "role" of Serf's protocol 2 and older
@@ -70,15 +80,15 @@ def _shown(value: bytes) -> str:
     return value.decode(errors="backslashreplace")
 
 
-def encode_coordinate(coordinate: Coordinate) -> bytes:
-    """`Ack.payload`."""
+def encode_coordinate(coordinate: Coordinate, *, short: bool = False) -> bytes:
+    """`Ack.payload`. `short`: with floats of 4 bytes, which every reader takes too: a third of what a member sends less."""
     fields = {
         "Adjustment": coordinate.adjustment,
         "Error": coordinate.error,
         "Height": coordinate.height,
         "Vec": coordinate.vec,
     }
-    return b"\x01" + pack(fields)
+    return b"\x01" + (pack_short(fields) if short else pack(fields))
 
 
 def decode_coordinate(payload: bytes) -> Coordinate:

@@ -332,6 +332,11 @@ def test_a_coordinate_is_eight_floats_and_three() -> None:
     fields = {"Adjustment": -1e-5, "Error": 0.3, "Height": 1e-5, "Vec": list(coordinate.vec)}
     assert b"\x01" + old(fields) == encode_coordinate(coordinate)
     assert coordinate == decode_coordinate(encode_coordinate(coordinate))
+    far = msgspec.structs.replace(coordinate, vec=(1e300,) * 8)
+    assert encode_coordinate(far, short=True) == encode_coordinate(far)
+    short = encode_coordinate(coordinate, short=True)
+    assert len(short) == len(encode_coordinate(coordinate)) - 11 * 4
+    assert decode_coordinate(short).vec == pytest.approx(coordinate.vec, rel=1e-7)
     assert decode_coordinate(b"\x01" + old({"Vec": [0] * 8})) == Coordinate(
         vec=(0.0,) * 8, error=0.0, adjustment=0.0, height=0.0
     )
