@@ -86,7 +86,7 @@ def understood(server: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise RemoteProtocolError(
             f"{server} answers in another form than expected: {type(error).__name__} {error}"
         ) from None

@@ -31,7 +31,7 @@ LEASE_NOT_FOUND = "requested lease not found"  # Source: etcd rpctypes `ErrGRPCL
 class EtcdError(PeerError):
     """etcd said no."""
 
-    def __init__(self, reason: str, code: int) -> None:
+    def __init__(self, reason: str, code: object) -> None:
         super().__init__(reason)
         self.code = code
 
@@ -144,7 +144,7 @@ class EtcdBackend:
             reason = str(said.get("message") or said.get("error") or f"status {answer.status}")
             if answer.status >= 500 and LEASE_NOT_FOUND not in reason:
                 self._next_server()
-            raise EtcdError(f"etcd at {self._servers[0]}: {reason}", int(said.get("code", 0)))
+            raise EtcdError(f"etcd at {self._servers[0]}: {reason}", said.get("code", 0))
         return said
 
     def _next_server(self) -> None:
