@@ -136,6 +136,10 @@ def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
             a_network(labels={"beeyard.nodes": "node.rack==r1"}),
             "invalid label beeyard.nodes: 'node.rack==r1' matches no node",
         ),
+        (
+            a_network(labels={"beeyard.nodes": "node.tags.dc==ams, node.rtt.db1<=5ms"}),
+            "invalid label beeyard.nodes: 'node.rtt.db1<=5ms': which nodes a pool serves cannot depend on times",
+        ),
         (a_network(labels={"beeyard.nodes": ""}), "invalid label beeyard.nodes: it is empty"),
         (a_network(labels={"beeyard.segment": " "}), "invalid label beeyard.segment: it is empty"),
         (
