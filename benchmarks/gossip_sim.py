@@ -63,7 +63,7 @@ class Cluster:
         self, n_members: int, *, seed: int = 1, loss: float = 0.0, delay_s: tuple[float, float] = DELAY_S
     ) -> None:
         self.now_s = 0.0
-        self.n_packets = self.packet_bytes = self.stream_bytes = 0
+        self.n_packets = self.packet_bytes = self.ping_bytes = self.stream_bytes = 0
         self.failures: list[tuple[float, str, str]] = []  # when, who saw it, who failed
         self._rng = random.Random(f"{seed}/network")
         self._loss = loss
@@ -160,7 +160,7 @@ class Cluster:
             self._act(name)
 
     def _stream_ping(self, name: str, command: PingByStream) -> None:
-        self.stream_bytes += STREAM_OVERHEAD_BYTES
+        self.ping_bytes += STREAM_OVERHEAD_BYTES
         if name in self.members and self._names.get(command.to) in self.members:
             self.members[name].stream_ack(self.now_s, command.seq_no)
             self._act(name)
@@ -196,7 +196,7 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
     packets_share, streams_share = n_members * QUIET_S, n_members * QUIET_S * push_pull_scale(n_members)
     idle = (
         cluster.packet_bytes / packets_share,
-        cluster.stream_bytes / streams_share,
+        cluster.stream_bytes / streams_share + cluster.ping_bytes / packets_share,
         cluster.n_packets / packets_share,
     )
     detections: list[float] = []

@@ -158,8 +158,7 @@ class Exchanges:
     # --- both
 
     async def _send(self, connection: Connection, message: Message) -> None:
-        # A newcomer hears little and is in a hurry; what members tell each other over and over is worth compressing.
-        compress = isinstance(message, PushPull) and not message.join
+        compress = isinstance(message, PushPull)
         data = frame(message, self._keyring, verify_outgoing=self._verify_outgoing, compress=compress)
         self.n_bytes_sent += len(data)
         await connection.stream.send_all(data)

@@ -101,7 +101,7 @@ class GossipNode:
                     self._keyring,
                     verify_incoming=self._config.verify_incoming,
                     verify_outgoing=self._config.verify_outgoing,
-                    compress=False,  # legal, and LZW in Python costs more than all the rest
+                    compress=False,  # legal: a ping and its answer get no smaller, and they are nearly all there is
                 ),
                 self._exchanges,
                 datagrams,
