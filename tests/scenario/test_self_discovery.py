@@ -68,10 +68,11 @@ async def test_known_peers_are_found_without_looking_for_them(autojump_clock):
         for name in names:
             world.power_cut(name)
         await trio.sleep(60)
+        again = []
         for name in names:
-            world.members[name].discovery = None
-            world.power_on(name)
-        await world.until_one(*names, within_s=1.0)
+            world.network.power_on(world.machines[name].net)
+            again.append(world.begin(f"{name} again", machine=name, called=name, settings=NOTHING))
+        await world.until(lambda: all(member.seen() == list(names) for member in again), timeout_s=1.0, every_s=0.01)
 
 
 async def test_a_failed_peer_is_remembered_with_its_age_and_found_when_it_is_back(autojump_clock):
@@ -189,6 +190,18 @@ async def test_a_second_daemon_of_a_host_takes_another_port_and_joins_the_first(
         assert manager.discovery.me == Address(world.machines["n1"].ip, 3389)
         world.begin("n2")
         await world.until_one("agent", "manager", "n2", within_s=3.0)
+
+
+async def test_another_daemon_of_the_same_host_is_no_company(autojump_clock):
+    """The two go on searching for others as one alone does."""
+    async with GossipWorld(1) as world:
+        world.network.multicast = False
+        world.begin("agent", machine="n1")
+        world.begin("manager", machine="n1")
+        await world.until_one("agent", "manager", within_s=3.0)
+        await trio.sleep(12)  # the first search is over
+        world.begin("n2", settings=NOTHING)
+        await world.until_one("agent", "manager", "n2", within_s=16.0)
 
 
 async def test_parts_that_never_met_find_each_other_when_the_network_lets_them(autojump_clock):

@@ -60,7 +60,7 @@ class GossipWorld(SimWorld):
             discovery = SelfDiscovery(
                 host,
                 node_name=called or name,
-                state_dir=f"{STATE_DIR}/{name}",
+                state_dir=f"{STATE_DIR}/{called or name}",
                 cluster=cluster,
                 tags=lambda _: {ROLE_TAG: "agent"},
                 port=port,
