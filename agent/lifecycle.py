@@ -302,8 +302,8 @@ class TaskLife:
         controller = self._controller
         self._around.admission.stopping(self._assigned.id)
         await self._take_links_down()
-        if controller is not None and controller.phase == "started":
-            # We lost sight of it without having stopped it: a shim that was killed, a defect of ours.
+        if controller is not None and controller.phase in ("prepared", "started"):
+            # It never came to its start, or we lost sight of it without having stopped it: a defect of ours.
             await self._insist("stop", lambda: controller.stop(links_first=True))
         await self._undo_steps()
         try:

@@ -5,7 +5,8 @@ Theory of operation
 A plugin that is missing, unreachable or hung is *out*: nobody is let through to it and whoever waits is told why at once,
 so that an outage costs each of its tasks one look at memory. After a pause, doubled with each outage in a row, it is given
 another chance, and the tasks that were refused are tried again; the first answer ends the outage. The same pause follows
-other faults (a wrong address, an error), which concern one question alone.
+other faults (a wrong address, an error), which concern one question alone. A plugin that is told everything again is greeted
+then, whether or not anybody has a question left: until it is told, it may give away what tasks have.
 
 A plugin is hung when the answer to one question takes too long, and also when nothing at all was answered for that long
 while others wait for their turn: questions that are given up keep their place until the plugin answers or hangs up, so a
@@ -59,6 +60,10 @@ class Desk:
 
     async def run(self) -> None:
         """Watch over it, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await self._watch(nursery)
+
+    async def _watch(self, nursery: trio.Nursery) -> None:
         while True:
             hung_s = self._progress_s + self._deadline_s if self.turns.is_full else math.inf
             with trio.move_on_at(min(self._due_s, hung_s)):
@@ -73,6 +78,18 @@ class Desk:
                 self._due_s = math.inf
                 self.outage = None
                 self._retry(self.key)
+                if self.plugin.capabilities.RequiresRequestReplay:
+                    nursery.start_soon(self._greet)
+
+    async def _greet(self) -> None:
+        """See that it is told again what it gave, should it have lost that."""
+        try:
+            async with self.turn("greeting"):
+                await self.plugin.activate()
+        except PluginFault as fault:
+            self.failed(fault)
+        else:
+            self.worked()
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:

@@ -307,3 +307,14 @@ async def test_a_task_on_its_hosts_network_gets_no_network_sysctl(machine, autoj
         await manager.welcome(nursery, [task])
         end = await manager.until_state("t1", TaskState.REJECTED)
     assert end.err == "node hook h may not add sysctl net.ipv4.ip_forward: the task uses its host's network"
+
+
+async def test_what_was_prepared_has_ended_when_its_refusal_is_told(machine, autojump_clock):
+    """Also when it cannot be removed for a while: the room of a task that is over is somebody else's."""
+    machine.hooks.hooks = {"10-a": at("start", HookScript(exit_code=1, stderr="no licence"))}
+    machine.behaviour["t1"] = Behaviour(fail_at="remove", n_failures=3)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned(address="10.77.0.64/24")])
+        await manager.until_state("t1", TaskState.REJECTED)
+        assert machine.tasks.by_id["t1"].phase == "exited"

@@ -110,6 +110,26 @@ async def test_replay_tells_a_plugin_with_empty_books_what_it_gave(autojump_cloc
         p.check_agreement(plugin)
 
 
+async def test_replay_needs_nobody_who_asks(autojump_clock: object) -> None:
+    """A plugin with empty books that comes back after an outage is told again though no task wants an address any more."""
+    plugin = SimPlugin(persistent=False, capabilities={"RequiresMACAddress": False, "RequiresRequestReplay": True})
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        await p.service(5)
+        await trio.sleep(2)
+        await p.kill(plugin)
+        await p.world.scale(6)
+        await trio.sleep(5)
+        assert len(p.reasons()) == 1
+        await p.world.scale(5)
+        await trio.sleep(60)
+        await p.start(plugin)
+        await trio.sleep(31)
+        p.check_agreement(plugin)
+        assert p.world.ipam.warnings == []
+
+
 async def test_a_plugin_that_names_its_pools_anew_gets_everything_back(autojump_clock: object) -> None:
     """It was restarted and told everything again, first by the very call that gives something back."""
     plugin = SimPlugin(persistent=False, capabilities={"RequiresMACAddress": False, "RequiresRequestReplay": True})

@@ -117,7 +117,8 @@ class Lan:
                 task_id = task.id if task is not None else ""
                 if seen is not None:
                     check_no_address_twice(self._world)
-                    if seen.slot is None or seen.slot != pinned_to(task, live.address):
+                    # By the slot and not by its pins: a task that is dispatched after its service was removed has no labels.
+                    if task is None or seen.slot != (task.service_id, task.slot):
                         _check_rest(live.address, seen, machine.name, task_id)
                 if task is not None:
                     check_is_granted(task, live)

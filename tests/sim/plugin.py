@@ -143,11 +143,19 @@ class ClusterPlugin:
         await trio.sleep(self._rng.uniform(*self._rng.choice((SHORT_S, LONG_S))))
 
     def check_books(self, history: History) -> None:
-        """At rest its books and what the manager has stored agree to the address, and so do the tasks' grants."""
+        """At rest its books and what the manager has stored agree to the address, and so do the tasks' grants.
+
+        Where it gave an address to two, only the plugin knows which of them it meant. One that keeps nothing and that
+        nobody has called yet is told everything before anything else.
+        """
+        if self.plugin.is_fresh and not self.plugin.persistent:
+            return
         ours = {address.partition("/")[0]: lease.id for lease in history.leases.values() for address in lease.addresses}
         reserved = {a for pool in history.pool_leases.values() for part in pool.parts for a in part.taken}
         theirs = {ip: lease for ip, lease in self.plugin.books.addresses().items() if ip not in reserved}
-        assert theirs == ours, f"the plugin's books say {theirs}, and the manager's {ours}"
+        twice = self.plugin.given_twice
+        agree = theirs.keys() == ours.keys() and all(theirs[ip] == ours[ip] or ip in twice for ip in ours)
+        assert agree, f"the plugin's books say {theirs}, and the manager's {ours}"
         granted = {
             address.partition("/")[0]: grant.id
             for task in history.tasks.values()
@@ -156,7 +164,7 @@ class ClusterPlugin:
             if isinstance(grant, AddressGrant) and grant.hook == "ipam"
             for address in grant.addresses
         }
-        wrong = {ip: grant_id for ip, grant_id in granted.items() if theirs.get(ip) != grant_id}
+        wrong = {ip: grant_id for ip, grant_id in granted.items() if ours.get(ip) != grant_id}
         assert wrong == {}, f"tasks have addresses of which the plugin knows nothing: {wrong}"
 
     def check_books_are_empty(self, history: History, *, pools: bool) -> None:

@@ -82,6 +82,8 @@ class SimPlugin:
         self.late_s = 60.0
         self.hung: trio.Event | None = None  # while set, calls wait for it before anything else: a stopped process
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.given_twice: set[str] = set()  # addresses of which the books name one lease and some answer named another
+        self.is_fresh = True  # nobody has called since its process began
         self.headers: list[dict[str, str]] = []
         self.faults: Counter[str] = Counter()
         self.n_at_once_max = 0
@@ -99,6 +101,7 @@ class SimPlugin:
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """One life of its process."""
+        self.is_fresh = True
         if not self.persistent:
             self.books.pools.clear()
             self.books.held.clear()
@@ -144,6 +147,7 @@ class SimPlugin:
     async def _act(self, method: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer; None: hang up."""
         self.calls.append((method, body))
+        self.is_fresh = False
         fault = self.script(method, body)
         if fault:
             self.faults[fault] += 1
@@ -177,7 +181,10 @@ class SimPlugin:
             return "192.0.2.99/24"
         lease = (body["Options"] or {}).get("beeyard.lease.id")
         others = [ip for (pool, ip), who in self.books.held.items() if pool == body["PoolID"] and who != lease]
-        return f"{others[-1]}/24" if others else None
+        if not others:
+            return None
+        self.given_twice.add(others[-1])
+        return f"{others[-1]}/24"
 
 
 async def _read(http: h11.Connection, stream: trio.abc.Stream) -> tuple[h11.Request, bytes] | None:
