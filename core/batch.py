@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from beeyard.core.bin_packing import BinPacking
 from beeyard.core.node_table import NodeTable
 
+# Steps that improving may take at most, a fifth of a second: whoever packs does nothing else meanwhile. Not a time, because
+# a decision has to come out the same when it is made again.
+STEPS_MAX = 10_000_000
+
 # Waiting tasks from which on packing bin by bin is worth its time: below, one after another finds nearly the same.
 TASKS_MIN = 256
 
@@ -32,8 +36,16 @@ class PackingReport(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> float:
-        """By what part more nodes are opened than the bound says."""
-        return (self.opened - self.bound) / self.bound if self.bound else 0.0
+        """By what part more nodes are opened than the bound says; 0 when that opens none."""
+        return self._over(self.bound)
+
+    @property
+    def gap_by_kind(self) -> tuple[float, ...]:
+        """By what part more nodes are opened than each kind alone would need: the kind with the least gap is the scarcest."""
+        return tuple(map(self._over, self.bound_by_kind))
+
+    def _over(self, bound: int) -> float:
+        return (self.opened - bound) / bound if bound else 0.0
 
 
 def pack(
@@ -43,12 +55,15 @@ def pack(
 
     Args:
         nodes: the rows that are nodes.
-        rounds: how often to try to improve; about 10,000 a second.
+        rounds: how often to try to improve, about 10,000 a second; `STEPS_MAX` ends it earlier.
     """
-    rows = sorted((row for row in nodes if table.row(row)[3]), key=lambda row: _order(table, row))
-    free = np.array([table.row(row)[0] for row in rows], dtype=np.float64).reshape(len(rows), table.n_kinds)
-    total = np.array([table.row(row)[1] for row in rows], dtype=np.float64).reshape(len(rows), table.n_kinds)
-    is_open = np.array([table.row(row)[2] > 0 for row in rows], dtype=bool)
+    seen = sorted(((row, *table.row(row)) for row in nodes), key=_order)
+    bins = [(row, free, total, n_tasks) for row, free, total, n_tasks, is_ready in seen if is_ready]
+    free, total = (
+        np.array(column, dtype=np.float64).reshape(len(bins), table.n_kinds)
+        for column in ([one[1] for one in bins], [one[2] for one in bins])
+    )
+    is_open = np.array([n_tasks > 0 for *_, n_tasks in bins], dtype=bool)
     most = total.max(axis=0, initial=0.0)
     # What no node could ever take must not make its kind look scarce.
     possible = [(amounts, n if np.all(np.array(amounts) <= most) else 0) for amounts, n, _ in groups]
@@ -58,13 +73,12 @@ def pack(
         [*_weights(_sum(possible, table.n_kinds), free), 0.0],
     )
     barred = np.stack([codes for *_, codes in groups], axis=1) != 0
-    for row in rows:
-        room, all_, n_tasks, _ = table.row(row)
+    for row, room, all_, n_tasks in bins:
         packing.add_bin(room, all_, [], n_tasks > 0, barred[row].tobytes())
     packing.fill()
-    packing.improve(rounds)
+    packing.improve(rounds, STEPS_MAX)
     chosen: list[list[int]] = [[] for _ in groups]
-    for number, row in enumerate(rows):
+    for number, (row, *_) in enumerate(bins):
         for group in packing.tasks_in(number):
             chosen[group].append(row)
     placed = [(amounts, len(of_group)) for (amounts, *_), of_group in zip(groups, chosen, strict=True)]
@@ -79,9 +93,9 @@ def _sum(groups: Sequence[tuple[list[int], int]], n_kinds: int) -> NDArray[np.fl
     return sum((np.array(amounts, dtype=np.float64) * n for amounts, n in groups), np.zeros(n_kinds))
 
 
-def _order(table: NodeTable, row: int) -> tuple[bool, float, int]:
-    """Nodes in use first, the fullest of them before the others."""
-    free, total, n_tasks, _ = table.row(row)
+def _order(seen: tuple[int, list[int], list[int], int, bool]) -> tuple[bool, float, int]:
+    """Nodes in use first, the fullest of them before the others. Args: a row and what the table has of it."""
+    row, free, total, n_tasks, _ = seen
     used = sum(1 - have / all_ for have, all_ in zip(free, total, strict=True) if all_ > 0)
     return n_tasks == 0, -used if n_tasks else 0.0, row
 
@@ -101,4 +115,4 @@ def _bound(wanted: float, free: NDArray[np.float64], total: NDArray[np.float64],
     return min(int(np.searchsorted(sizes, left)) + 1, len(sizes))
 
 
-__all__ = ["TASKS_MIN", "Group", "PackingReport", "pack"]
+__all__ = ["STEPS_MAX", "TASKS_MIN", "Group", "PackingReport", "pack"]
