@@ -13,6 +13,7 @@ Source: SwarmKit `manager/constraint/constraint.go`.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -151,6 +152,25 @@ def matches(constraints: Sequence[Constraint], node: Node) -> bool:
     return all(constraint.accepts(node_property(constraint.key, node)) for constraint in constraints)
 
 
+def check_properties(constraints: Iterable[Constraint], nodes: Iterable[Node]) -> None:
+    """See that each is about a property that some node has: for questions that mean nodes which are there.
+
+    Raises:
+        InvalidSpec: one is not; names those that are most like it.
+    """
+    names = dict.fromkeys(_PROPERTIES)
+    for node in nodes:
+        names.update(dict.fromkeys(_NODE_LABEL + label for label in node.spec.labels))
+        names.update(dict.fromkeys(_ENGINE_LABEL + label for label in node.description.engine_labels))
+    for constraint in constraints:
+        if constraint.key not in names:
+            key = constraint.key.removeprefix("?")
+            near = difflib.get_close_matches(key, sorted(names), n=3) or sorted(names)[:10]
+            raise InvalidSpec(
+                "constraint", f"no node has {key}; give one of what nodes have, such as {', '.join(near)}"
+            )
+
+
 def _canonical(key: str) -> str:
     lower = key.lower()
     for prefix in (_NODE_LABEL, _ENGINE_LABEL):
@@ -182,4 +202,4 @@ def _host_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
         return None
 
 
-__all__ = ["Constraint", "matches", "node_property", "parse", "parse_all", "split"]
+__all__ = ["Constraint", "check_properties", "matches", "node_property", "parse", "parse_all", "split"]

@@ -118,7 +118,10 @@ def _nodes(context: Context, fields: Fields) -> list[str]:
     if wanted:
         return [find_node(context.store, wanted).id]
     parsed = constraint.parse_all(constraint.split(expression))
-    return [node.id for node in context.store.nodes.values() if constraint.matches(parsed, node)]
+    meant = [node.id for node in context.store.nodes.values() if constraint.matches(parsed, node)]
+    if not meant:
+        constraint.check_properties(parsed, context.store.nodes.values())
+    return meant
 
 
 def _pools_of(task: Task | None) -> list[str]:

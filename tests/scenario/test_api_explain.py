@@ -231,6 +231,13 @@ async def test_tasks_that_nobody_wants_are_not_replaced() -> None:
         ({"Lost": {"Node": "n1", "Constraint": "node.id==n1"}}, 400, "give either a node or"),
         ({"Lost": {"Node": "nobody"}}, 404, "node nobody not found"),
         ({"Lost": {"Constraint": "rack"}}, 400, "expected one operator from"),
+        (
+            {"Lost": {"Constraint": "node.labels.rak==r1"}},
+            400,
+            "no node has node.labels.rak; give one of what nodes have, such as node.labels.rack",
+        ),
+        ({"Drain": {"Constraint": "rack==r1"}}, 400, "invalid constraint: no node has rack; give one of"),
+        ({"Drain": {"Constraint": "node.labels.rack==r1,node.labels.==x"}}, 400, "no node has node.labels.; give one"),
         ({"Drain": {"Rack": "r1"}}, 400, "Drain.Rack"),
         ({"Scale": {"Service": "nobody"}}, 404, "service nobody not found"),
         ({"Scale": {"Service": "web", "Replicas": -1}}, 400, "Scale.Replicas"),
