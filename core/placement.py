@@ -295,7 +295,6 @@ class PlacementIndex:
         asked = [dict(self._kinds.asked(demand).pairs()) for demand, _ in groups.values()]
         wanted, report = batch.pack(
             self._table,
-            self._holds.rows.values(),
             [
                 ([amounts.get(kind, 0) for kind in kinds], len(task_ids), self._asking.fit(demand).codes)
                 for amounts, (demand, task_ids) in zip(asked, groups.values(), strict=True)
