@@ -120,7 +120,9 @@ def _useful(free: Floats, groups: Sequence[tuple[list[int], int]], barred: NDArr
     n_tasks = sum(n for _, n in groups)
     for number, (amounts, n) in enumerate(groups):
         if n:
-            fits = np.all(free >= np.array(amounts, dtype=np.float64), axis=1) & ~barred[:, number]
+            wanted = np.array(amounts, dtype=np.float64)
+            asked = wanted > 0  # what is not asked for is not compared: a node that shrank has less than nothing of it
+            fits = np.all(free[:, asked] >= wanted[asked], axis=1) & ~barred[:, number]
             useful[np.flatnonzero(fits)[:n_tasks]] = True
     return useful
 
