@@ -39,9 +39,13 @@ def main(arguments: list[str]) -> int:
     if outcome.difference:
         print(outcome.difference)
         return 1
-    print(f"{outcome.n_decisions} decisions, {outcome.n_tasks} tasks placed: all the same")
+    print(f"{_count(outcome.n_decisions, 'decision')}, {_count(outcome.n_tasks, 'task')} placed: all the same")
     print(f"digest {outcome.digest}")
     return 0
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ everything else, so it can only ask for what fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from beeyard.core.bin_packing import BinPacking
 from beeyard.core.node_table import NodeTable
 
+# Steps that improving may take at most, a fifth of a second: whoever packs does nothing else meanwhile. Not a time, because
+# a decision has to come out the same when it is made again.
+STEPS_MAX = 10_000_000
+
 # Waiting tasks from which on packing bin by bin is worth its time: below, one after another finds nearly the same.
 TASKS_MIN = 256
 
+# Bins * classes that are looked at before: more costs as much as it spares.
+_LOOKED_AT_MAX = 20_000_000
+
+Floats = NDArray[np.float64]
 Group = tuple[list[int], int, NDArray[np.uint8]]  # amounts by kind, tasks, by row: whether it may not go there
 
 
@@ -32,23 +40,25 @@ class PackingReport(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> float:
-        """By what part more nodes are opened than the bound says."""
-        return (self.opened - self.bound) / self.bound if self.bound else 0.0
+        """By what part more nodes are opened than the bound says; 0 when that opens none."""
+        return self._over(self.bound)
+
+    @property
+    def gap_by_kind(self) -> tuple[float, ...]:
+        """By what part more nodes are opened than each kind alone would need: the kind with the least gap is the scarcest."""
+        return tuple(map(self._over, self.bound_by_kind))
+
+    def _over(self, bound: int) -> float:
+        return (self.opened - bound) / bound if bound else 0.0
 
 
-def pack(
-    table: NodeTable, nodes: Iterable[int], groups: Sequence[Group], rounds: int
-) -> tuple[list[NDArray[np.int32]], PackingReport]:
+def pack(table: NodeTable, groups: Sequence[Group], rounds: int) -> tuple[list[NDArray[np.int32]], PackingReport]:
     """The rows that the tasks of each group should go to, and how good that is. The table is not changed.
 
     Args:
-        nodes: the rows that are nodes.
-        rounds: how often to try to improve; about 10,000 a second.
+        rounds: how often to try to improve, about 10,000 a second; `STEPS_MAX` ends it earlier.
     """
-    rows = sorted((row for row in nodes if table.row(row)[3]), key=lambda row: _order(table, row))
-    free = np.array([table.row(row)[0] for row in rows], dtype=np.float64).reshape(len(rows), table.n_kinds)
-    total = np.array([table.row(row)[1] for row in rows], dtype=np.float64).reshape(len(rows), table.n_kinds)
-    is_open = np.array([table.row(row)[2] > 0 for row in rows], dtype=bool)
+    rows, free, total, is_open = _in_order(table)
     most = total.max(axis=0, initial=0.0)
     # What no node could ever take must not make its kind look scarce.
     possible = [(amounts, n if np.all(np.array(amounts) <= most) else 0) for amounts, n, _ in groups]
@@ -57,14 +67,15 @@ def pack(
         [((tuple(amounts), 0, 1000), n) for amounts, n in possible],
         [*_weights(_sum(possible, table.n_kinds), free), 0.0],
     )
-    barred = np.stack([codes for *_, codes in groups], axis=1) != 0
-    for row in rows:
-        room, all_, n_tasks, _ = table.row(row)
-        packing.add_bin(room, all_, [], n_tasks > 0, barred[row].tobytes())
+    barred = np.stack([codes[rows] for *_, codes in groups], axis=1) != 0
+    used = np.flatnonzero(_useful(free, possible, barred))
+    for at, room, all_ in zip(used.tolist(), free[used].tolist(), total[used].tolist(), strict=True):
+        # Amounts are below 2**53, which floats hold exactly.
+        packing.add_bin(list(map(int, room)), list(map(int, all_)), [], bool(is_open[at]), barred[at].tobytes())
     packing.fill()
-    packing.improve(rounds)
+    packing.improve(rounds, STEPS_MAX)
     chosen: list[list[int]] = [[] for _ in groups]
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows[used].tolist()):
         for group in packing.tasks_in(number):
             chosen[group].append(row)
     placed = [(amounts, len(of_group)) for (amounts, *_), of_group in zip(groups, chosen, strict=True)]
@@ -79,11 +90,41 @@ def _sum(groups: Sequence[tuple[list[int], int]], n_kinds: int) -> NDArray[np.fl
     return sum((np.array(amounts, dtype=np.float64) * n for amounts, n in groups), np.zeros(n_kinds))
 
 
-def _order(table: NodeTable, row: int) -> tuple[bool, float, int]:
-    """Nodes in use first, the fullest of them before the others."""
-    free, total, n_tasks, _ = table.row(row)
-    used = sum(1 - have / all_ for have, all_ in zip(free, total, strict=True) if all_ > 0)
-    return n_tasks == 0, -used if n_tasks else 0.0, row
+def _in_order(table: NodeTable) -> tuple[NDArray[np.intp], Floats, Floats, NDArray[np.bool_]]:
+    """The rows that take tasks: those in use first, the fullest of them before the others.
+
+    Returns:
+        Rows; by row and kind what is free and all that there is; by row whether it has tasks.
+    """
+    *amounts, n_tasks, is_ready = table.columns()
+    rows = np.flatnonzero(is_ready)
+    free, total = (np.ascontiguousarray(column[:, rows].T, dtype=np.float64) for column in amounts)
+    is_open = n_tasks[rows] > 0
+    used = np.zeros(len(rows))
+    for kind in range(table.n_kinds):
+        has = total[:, kind] > 0
+        used[has] += 1 - free[has, kind] / total[has, kind]
+    order = np.lexsort((rows, np.where(is_open, -used, 0.0), ~is_open))
+    return rows[order], free[order], total[order], is_open[order]
+
+
+def _useful(free: Floats, groups: Sequence[tuple[list[int], int]], barred: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which bins may get a task at all when they are filled in their order: that keeps a small batch cheap.
+
+    A bin takes a task whenever one fits, so by the time that as many bins as there are tasks had room for a class, none of it
+    is left.
+    """
+    useful = np.zeros(len(free), dtype=bool)
+    if len(free) * len(groups) > _LOOKED_AT_MAX:
+        return ~useful
+    n_tasks = sum(n for _, n in groups)
+    for number, (amounts, n) in enumerate(groups):
+        if n:
+            wanted = np.array(amounts, dtype=np.float64)
+            asked = wanted > 0  # what is not asked for is not compared: a node that shrank has less than nothing of it
+            fits = np.all(free[:, asked] >= wanted[asked], axis=1) & ~barred[:, number]
+            useful[np.flatnonzero(fits)[:n_tasks]] = True
+    return useful
 
 
 def _weights(wanted: NDArray[np.float64], free: NDArray[np.float64]) -> list[float]:
@@ -101,4 +142,4 @@ def _bound(wanted: float, free: NDArray[np.float64], total: NDArray[np.float64],
     return min(int(np.searchsorted(sizes, left)) + 1, len(sizes))
 
 
-__all__ = ["TASKS_MIN", "Group", "PackingReport", "pack"]
+__all__ = ["STEPS_MAX", "TASKS_MIN", "Group", "PackingReport", "pack"]

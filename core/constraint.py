@@ -15,6 +15,7 @@ Source: SwarmKit `manager/constraint/constraint.go`.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -228,6 +229,31 @@ def coordinate_of(node: Node | None) -> Coordinate | None:
     return None if membership is None else membership.coordinate
 
 
+def check_properties(constraints: Iterable[Constraint], nodes: Iterable[Node]) -> None:
+    """See that each is about a property that some node has: for questions that mean nodes which are there.
+
+    Raises:
+        InvalidSpec: one is not; names those that are most like it.
+    """
+    names = dict.fromkeys(_PROPERTIES)
+    for node in nodes:
+        names.update(dict.fromkeys(_NODE_LABEL + label for label in node.spec.labels))
+        names.update(dict.fromkeys(_ENGINE_LABEL + label for label in node.description.engine_labels))
+        if (membership := node.description.membership) is not None:
+            names.update(dict.fromkeys(_TAG + tag for tag in membership.tags))
+        if coordinate_of(node) is not None:
+            names.update(dict.fromkeys(_RTT + name for name in (node.id, node.description.hostname)))
+    folded = {name.casefold() for name in names}
+    for constraint in constraints:
+        is_time = constraint.rtt_limit_s is not None
+        if constraint.key not in names and not (is_time and constraint.key.casefold() in folded):
+            key = constraint.key.removeprefix("?")
+            near = difflib.get_close_matches(key, sorted(names), n=3) or sorted(names)[:10]
+            raise InvalidSpec(
+                "constraint", f"no node has {key}; give one of what nodes have, such as {', '.join(near)}"
+            )
+
+
 def _canonical(key: str) -> str:
     lower = key.lower()
     for prefix in (*_NAMED, _RTT):
@@ -259,4 +285,14 @@ def _host_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
         return None
 
 
-__all__ = ["Constraint", "coordinate_of", "matcher", "matches", "node_property", "parse", "parse_all", "split"]
+__all__ = [
+    "Constraint",
+    "check_properties",
+    "coordinate_of",
+    "matcher",
+    "matches",
+    "node_property",
+    "parse",
+    "parse_all",
+    "split",
+]

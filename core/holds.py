@@ -191,6 +191,43 @@ class Holds:
             node_ids: by row.
             links_in: for each network that has pools, the link of a task by row of the pool that it has its address from.
         """
+        if not links_in:
+            placed = self._add_without_pools(demand, task_ids, rows, node_ids)
+        else:
+            placed = self._add_with_pools(demand, task_ids, rows, pools, node_ids, links_in)
+        self.services.note(demand.service_id, rows)
+        for where in placed if demand.host_ports else ():
+            self.ports.take(where.node_id, demand.host_ports)
+        return placed
+
+    def _add_without_pools(
+        self, demand: Demand, task_ids: Sequence[str], rows: Sequence[int], node_ids: Sequence[str]
+    ) -> list[Placed]:
+        by_node, by_task, needs = self._by_node, self.by_task, self._kinds.needs(demand)
+        seen: dict[int, Placed] = {}
+        placed = []
+        for task_id, row in zip(task_ids, rows, strict=False):
+            where = seen.get(row)
+            if where is None:
+                where = seen[row] = Placed(node_ids[row])
+            node_id = where.node_id
+            by_task[task_id] = Hold(demand, needs, node_id, True)
+            of_node = by_node.get(node_id)
+            if of_node is None:
+                of_node = self._own(node_id)
+            of_node[task_id] = None
+            placed.append(where)
+        return placed
+
+    def _add_with_pools(
+        self,
+        demand: Demand,
+        task_ids: Sequence[str],
+        rows: Sequence[int],
+        pools: Sequence[Sequence[int]],
+        node_ids: Sequence[str],
+        links_in: Sequence[dict[int, LinkUse]],
+    ) -> list[Placed]:
         by_node, by_task, pool_ids, needs = self._by_node, self.by_task, self._pools.ids, self._kinds.needs(demand)
         seen: dict[tuple[int, ...], tuple[Placed, tuple[str, ...], tuple[LinkUse, ...]]] = {}
         placed = []
@@ -212,11 +249,8 @@ class Holds:
                 of_node = self._own(node_id)
             of_node[task_id] = None
             placed.append(where)
-        self.services.note(demand.service_id, rows)
         if not demand.pins:
             self._pools.note_plans(pool_id for where in placed for pool_id in where.pool_ids)
-        for where in placed if demand.host_ports else ():
-            self.ports.take(where.node_id, demand.host_ports)
         return placed
 
 

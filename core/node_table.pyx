@@ -181,6 +181,13 @@ cdef class NodeTable:
         free, total = [self.free[kind, row] for kind in kinds], [self.total[kind, row] for kind in kinds]
         return free, total, self.tasks[row], self.state[row] == ROW_READY
 
+    def columns(self):
+        """Copies of (free, total), by kind and row, and by row tasks and whether it is ready."""
+        free, total = np.array(self.free), np.array(self.total)
+        tasks, is_ready = np.array(self.tasks), np.array(self.state) == ROW_READY
+        kinds, rows = slice(self.n_kinds), slice(self.size)
+        return free[kinds, rows], total[kinds, rows], tasks[rows], is_ready[rows]
+
     def free_of(self, Py_ssize_t kind):
         """What is free of a kind by row, as a copy; holes have anything."""
         self._check_kind(kind)

@@ -26,9 +26,9 @@ from beeyard.core import batch, filters, reasons, turns
 from beeyard.core.asking import Asking
 from beeyard.core.batch import TASKS_MIN, PackingReport
 from beeyard.core.best_fit import place_at
+from beeyard.core.bin_packing import PACKED_CLASSES_MAX
 from beeyard.core.demand import Decision, Demand, Findings, Placed, PoolColumn, ReasonCount
 from beeyard.core.explain import Explainer
-from beeyard.core.failing import Failing, find_failing
 from beeyard.core.failures import FailureMemory
 from beeyard.core.filters import Ask
 from beeyard.core.holds import Holds
@@ -114,6 +114,11 @@ class PlacementIndex:
         self.ports.set_listening(node_id, ())
         self._asking.columns.remove(row)
         self._table.remove_row(row)
+
+    @property
+    def kind_names(self) -> list[str]:
+        """ "cpu", "memory" and "generic/KIND" of the generic kinds, in the order in which a `PackingReport` has them."""
+        return ["cpu", "memory", *(f"generic/{kind}" for kind in self._kinds.names)]
 
     def room(self, node_id: str) -> Room | None:
         """What a node has for tasks and what of it is free; None when it is not known."""
@@ -262,7 +267,8 @@ class PlacementIndex:
         Returns:
             A decision for each group, and how good the packing is; None when nothing was packed bin by bin.
         """
-        packed = [number for number, (demand, _) in enumerate(groups) if self._may_pack(demand, now_s)]
+        packed = [number for number, (demand, _) in enumerate(groups) if self.packs_together(demand, now_s)]
+        packed = packed[:PACKED_CLASSES_MAX]
         placed: dict[int, list[Placed]] = {}
         report = None
         if sum(len(groups[number][1]) for number in packed) >= TASKS_MIN:
@@ -274,8 +280,8 @@ class PlacementIndex:
             decisions.append(msgspec.structs.replace(rest, placed=[*done, *rest.placed]))
         return decisions, report
 
-    def _may_pack(self, demand: Demand, now_s: float) -> bool:
-        """Whether where a task fits does not depend on where others of the demand went, but for room."""
+    def packs_together(self, demand: Demand, now_s: float) -> bool:
+        """Whether tasks are to be packed, and where one fits depends on where others of the demand went by room alone."""
         if self._strategies.of(demand) != PACK or demand.host_ports or demand.volumes or demand.max_replicas_per_node:
             return False
         faulty = self._failures.faulty(demand.service_id, demand.spec_version, now_s) if self._failures else {}
@@ -289,7 +295,6 @@ class PlacementIndex:
         asked = [dict(self._kinds.asked(demand).pairs()) for demand, _ in groups.values()]
         wanted, report = batch.pack(
             self._table,
-            self._holds.rows.values(),
             [
                 ([amounts.get(kind, 0) for kind in kinds], len(task_ids), self._asking.fit(demand).codes)
                 for amounts, (demand, task_ids) in zip(asked, groups.values(), strict=True)
@@ -345,10 +350,6 @@ class PlacementIndex:
         """
         fitting, counts = self._why(demand, masked)
         return "" if fitting else reasons.of_demand(demand.node_id, counts)
-
-    def verdicts(self, demand: Demand, *, masked: Collection[str] = ()) -> Failing:
-        """For every node all filters that the demand fails there, as a set of bits; see `core.failing`."""
-        return find_failing(self._table, self._asking, demand, masked)
 
     @property
     def explainer(self) -> Explainer:

@@ -22,7 +22,7 @@ from beeyard.discovery.self_discovery import SelfDiscovery
 from beeyard.manager import ca
 from beeyard.manager.api import serve
 from beeyard.manager.api.remote import serve_remote
-from beeyard.manager.api.status import PutAside, TokenSource
+from beeyard.manager.api.status import Packing, PutAside, TokenSource
 from beeyard.manager.api.token_service import TokenService, serve_tokens
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.control.network_release import release_addresses
@@ -210,6 +210,13 @@ class LiveStatus:
         """What decisions are made on, with the pools as they are now."""
         self._planner.refresh_pools()
         return self._planner.index
+
+    @property
+    def packing(self) -> Packing:
+        """How well tasks were packed that waited in large numbers."""
+        batches = self._planner.batches
+        opened = 0 if batches.last is None else batches.last.opened
+        return Packing(batches.n_batches, batches.n_tasks, opened, batches.by_kind())
 
     def refusing(self, task: Task) -> Sequence[str]:
         """Ids of the nodes on which hooks refused the tasks of this one's group a while ago."""

@@ -31,6 +31,7 @@ task's group for a while; after three refusals in a row the task waits for that 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -39,8 +40,9 @@ import trio
 
 from beeyard.core.errors import HookRefused
 from beeyard.core.model import Node, Task
-from beeyard.core.placement import Demand
+from beeyard.core.placement import Decision, Demand
 from beeyard.core.states import RUNNING
+from beeyard.manager.batches import Lot
 from beeyard.manager.blocked import Group
 from beeyard.manager.config import ManagerConfig
 from beeyard.manager.hooks import EarlyHooks, Hook, HookRun, Stage
@@ -205,28 +207,34 @@ class Lifecycle:
         if now_s >= self._cool_s:
             self._planner.blocked.something_changed()
         self._planner.refresh_pools()
-        for group in self._planner.groups_to_look_at(now_s):
+        lots = deque(self._planner.lots(self._planner.groups_to_look_at(now_s), self._patience.has_masks))
+        while lots:
+            lot = lots.popleft()
             try:
-                if not self._planner.stays_blocked(group, self._patience.masked(group), now_s):
-                    self._schedule_group(group)
-                    self._planner.room_changed()
+                self._schedule_lot(lot, now_s)
             except Exception:
-                self._could_not_schedule(group)
+                for group in lot.groups:
+                    self._could_not_schedule(group)
+                # A defect met in a batch is met again in one of its groups, and the others go on.
+                lots.extendleft(Lot([group], packed=False) for group in reversed(lot.groups) if lot.packed)
         ready_s = self._planner.ledger.next_ready_s() if self._planner.blocked else None
         self._cool_s = math.inf if ready_s is None else ready_s
 
-    def _schedule_group(self, group: Group) -> None:
-        plans, resting, stored = self._plans, self._patience.resting, self._store.tasks
-        tasks = [
-            task
-            for task_id in self._planner.pending[group]
-            if task_id not in plans and task_id not in resting and (task := stored.get(task_id)) is not None
-        ]
-        if not tasks:
-            self._planner.blocked.forget(group)
-            return
-        demand = Demand.of(tasks[0])
-        decision = self._planner.place(tasks, demand, self._patience.masked(group))
+    def _schedule_lot(self, lot: Lot, now_s: float) -> None:
+        patience, planner = self._patience, self._planner
+        groups = [group for group in lot.groups if not planner.stays_blocked(group, patience.masked(group), now_s)]
+        waiting = ((group, planner.waiting(group, self._plans, patience.resting)) for group in groups)
+        asked = [(group, tasks, Demand.of(tasks[0])) for group, tasks in waiting if tasks]
+        if lot.packed:
+            decisions = planner.place_together([(tasks, demand) for _, tasks, demand in asked])
+        else:
+            decisions = [planner.place(tasks, demand, patience.masked(group)) for group, tasks, demand in asked]
+        for (group, tasks, demand), decision in zip(asked, decisions, strict=True):
+            self._decided(group, tasks, demand, decision)
+        if groups:
+            planner.room_changed()
+
+    def _decided(self, group: Group, tasks: Sequence[Task], demand: Demand, decision: Decision) -> None:
         self._placed_s = trio.current_time()
         # Node by node: then tasks of one node are stored in few commits, and its agent hears of them in few messages.
         hooks = [hook for hook in self._node_hooks if hook.applies(tasks[0])]
@@ -237,9 +245,8 @@ class Lifecycle:
             tell_all = self._planner.blocked.block(group, demand, decision.explanation, self._placed_s)
             words = self._patience.words(group)
             reason = f"{decision.explanation}: {words}" if words else decision.explanation
-            for task in waiting:
-                if tell_all or not task.status.err:
-                    self._news.tell(task, MESSAGE_PENDING, reason)
+            for task in waiting if tell_all else [task for task in waiting if not task.status.err]:
+                self._news.tell(task, MESSAGE_PENDING, reason)
         else:
             self._planner.blocked.forget(group)
         log.info("scheduled", stage="PENDING", service=group[0], placed=len(decision.placed), waiting=len(waiting))
@@ -348,9 +355,7 @@ class Lifecycle:
         """End plans whose node or network is not what it was, so that slow hooks do not work for nothing."""
         nodes = {change.id for change in changes if change.kind == "node"}
         networks = any(change.kind == "network" for change in changes)
-        if not nodes and not networks:
-            return
-        for plan in list(self._plans.values()):
+        for plan in list(self._plans.values()) if nodes or networks else ():
             concerned = networks or plan.node.id in nodes
             if concerned and not plan.committing and (fault := plan.fault(self._store, self._planner.index)):
                 self._plan_anew(plan, fault)

@@ -171,6 +171,10 @@ class Patience:
         """Nodes that a group must not be given now."""
         return list(self._masks.get(group, ()))
 
+    def has_masks(self, group: Group) -> bool:
+        """Whether there are nodes that a group must not be given now."""
+        return group in self._masks
+
     def words(self, group: Group) -> str:
         """What hooks have said of the nodes that are masked for a group, each once."""
         reasons = dict.fromkeys(wait.reason for wait in self._masks.get(group, {}).values())

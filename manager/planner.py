@@ -9,7 +9,7 @@ change that comes twice, or coalesced with others, does no harm. A task's room a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -23,6 +23,7 @@ from beeyard.core.parent_links import LinkUse
 from beeyard.core.placement import Decision, Demand, PlacementIndex, PoolColumn
 from beeyard.core.states import ASSIGNED, NEW, RUNNING, NodeState, TaskState
 from beeyard.core.volume import Volume
+from beeyard.manager.batches import Batches, Lot, in_lots
 from beeyard.manager.blocked import Blocked, Group
 from beeyard.manager.hooks import Hook, release_grants, restore_grants
 from beeyard.manager.hooks.books import AddressLedger
@@ -45,6 +46,7 @@ class Planner:
         self.new: dict[str, None] = {}
         self.pending: dict[Group, dict[str, None]] = {}
         self.blocked = Blocked()
+        self.batches = Batches()
         # Asked before a task's room is given back: a plan in memory may hold it.
         self.has_plan: Callable[[str], bool] = lambda task_id: False
         self._view = view
@@ -89,6 +91,34 @@ class Planner:
         groups = [group for group in self.pending if not self.blocked.rests(group, now_s)]
         # Those that can go to one node alone come first: the others find a place beside them.
         return sorted(groups, key=lambda group: not group[3])
+
+    def waiting(self, group: Group, planned: Container[str], resting: Container[str]) -> list[Task]:
+        """The tasks of a group that are to be placed now; without any, the group is not blocked any more."""
+        tasks = [
+            task
+            for task_id in self.pending[group]
+            if task_id not in planned and task_id not in resting and (task := self._view.tasks.get(task_id)) is not None
+        ]
+        if not tasks:
+            self.blocked.forget(group)
+        return tasks
+
+    def lots(self, groups: Sequence[Group], has_masks: Callable[[Group], bool]) -> list[Lot]:
+        """Groups by which are decided at once. Those with masked nodes are decided alone."""
+        now_s = trio.current_time()
+
+        def may_join(group: Group) -> bool:
+            task = self._view.tasks.get(next(iter(self.pending[group])))
+            if task is None or task.has_slot_addresses or has_masks(group):
+                return False
+            return self.index.packs_together(Demand.of(task), now_s)
+
+        return in_lots(groups, lambda group: len(self.pending[group]), may_join)
+
+    def place_together(self, asked: Sequence[tuple[Sequence[Task], Demand]]) -> list[Decision]:
+        """Give several groups to the kernel at once, to be packed."""
+        groups = [(demand, [task.id for task in tasks]) for tasks, demand in asked]
+        return self.batches.place(self.index, groups, trio.current_time())
 
     def place(self, tasks: Sequence[Task], demand: Demand, masked: Sequence[str]) -> Decision:
         """Give the tasks of a group to the kernel; one whose slot's addresses are not free yet waits for them."""

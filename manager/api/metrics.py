@@ -1,4 +1,4 @@
-"""`/beeyard/v1/metrics`: how full the nodes are, and how this manager's gossip is, in the text format that Prometheus reads.
+"""`/beeyard/v1/metrics`: nodes, packing and gossip as this manager sees them, in the text format that Prometheus reads.
 
 Source of the format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -14,6 +14,7 @@ from beeyard.manager.api.call import Call, Reply, route
 from beeyard.manager.api.context import Context
 from beeyard.manager.api.discovery import metric_lines
 from beeyard.manager.api.lookup import node_name
+from beeyard.manager.api.status import Packing
 
 _SERIES: tuple[tuple[str, str, Callable[[Room], Resources]], ...] = (
     ("total", "What a node has for tasks", lambda room: room.total),
@@ -34,7 +35,7 @@ async def metrics(context: Context, call: Call) -> Reply:
         room = context.status.room(node.id)
         if room is not None:
             rooms.append((f'node="{_escaped(node_name(node))}",node_id="{node.id}"', room))
-    lines = list(_lines(rooms))
+    lines = [*_lines(rooms), *_packing_lines(context.status.packing)]
     if context.status.published is not None:
         lines += metric_lines(context.status.published)
     text = "".join(f"{line}\n" for line in lines) + context.status.gossip_metrics
@@ -53,6 +54,27 @@ def _lines(rooms: list[tuple[str, Room]]) -> Iterator[str]:
     yield "# TYPE beeyard_node_tasks gauge"
     for labels, room in rooms:
         yield f"beeyard_node_tasks{{{labels}}} {room.n_tasks}"
+
+
+def _packing_lines(packing: Packing) -> Iterator[str]:
+    """A gap of 0.01 says that 1 % more nodes were opened than this kind of resource alone needs at least."""
+    bounds = [(kind, bound) for kind, bound, _ in packing.by_kind]
+    gaps = [(kind, f"{gap:.9g}") for kind, _, gap in packing.by_kind if gap is not None]
+    for name, kind_of, what, values in (
+        ("batches_total", "counter", "Batches that were packed node by node.", packing.n_batches),
+        ("tasks_total", "counter", "Tasks that got their place in such a batch.", packing.n_tasks),
+        ("opened_nodes", "gauge", "Empty nodes that the last batch took.", packing.opened),
+        ("bound_nodes", "gauge", "Empty nodes that any packing of the last batch takes, by resource.", bounds),
+        ("gap", "gauge", "By what part the last batch took more, by resource.", gaps),
+    ):
+        metric = f"beeyard_packing_{name}"
+        yield f"# HELP {metric} {what}"
+        yield f"# TYPE {metric} {kind_of}"
+        if isinstance(values, int):
+            yield f"{metric} {values}"
+        else:
+            for kind, value in values:
+                yield f'{metric}{{kind="{_escaped(kind)}"}} {value}'
 
 
 def _amounts(resources: Resources) -> Iterator[tuple[str, str]]:

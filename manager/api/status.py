@@ -29,6 +29,17 @@ class TokenSource(Protocol):
         """A discovery URL with a new token."""
 
 
+class Packing(NamedTuple):
+    """Of batches that were packed bin by bin."""
+
+    n_batches: int
+    n_tasks: int
+    opened: int  # by the last one: nodes that were empty and have tasks now
+    by_kind: Sequence[
+        tuple[str, int, float | None]
+    ]  # kind, nodes that any packing opens for it, by what part more: None if 0
+
+
 class ManagerStatus(Protocol):
     """The running manager as the API sees it. Everything but the rotation answers at once."""
 
@@ -55,6 +66,10 @@ class ManagerStatus(Protocol):
 
     def placement(self) -> PlacementIndex:
         """What decisions are made on, as it is now. To be asked, not changed; good until the next checkpoint."""
+
+    @property
+    def packing(self) -> Packing:
+        """How well tasks were packed that waited in large numbers."""
 
     def refusing(self, task: Task) -> Sequence[str]:
         """Ids of the nodes on which hooks refused the tasks of this one's group a while ago."""
@@ -107,4 +122,4 @@ class ManagerStatus(Protocol):
         """Why a task whose node is down is not replaced, as in a mass failure; else "". Shown as the task's error."""
 
 
-__all__ = ["ManagerStatus", "PutAside", "TokenSource"]
+__all__ = ["ManagerStatus", "Packing", "PutAside", "TokenSource"]

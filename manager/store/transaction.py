@@ -54,7 +54,7 @@ class Transaction(View):
             OutOfSequence: `expected_version` is given and another is stored.
             NameConflict
         """
-        kind = kind_of(obj)
+        kind = KIND_NAMES[type(obj)]
         old: Any = self._tables.by_kind[kind].get(obj.id)
         if old is None:
             raise NotFound(kind, obj.id)

@@ -48,14 +48,11 @@ class Tables:
         old = objects.get(obj.id)
         if isinstance(obj, Task):
             before: Any = old
-            # Most writes of a task move none of these.
-            if (
-                before is None
-                or before.node_id != obj.node_id
-                or before.slot != obj.slot
-                or before.service_id != obj.service_id
-            ):
+            # Most writes of a task move none of these, and nearly all others give it its node.
+            if before is None or before.slot != obj.slot or before.service_id != obj.service_id:
                 self._index_task(before, obj)
+            elif before.node_id != obj.node_id:
+                self._index_node(obj.id, before.node_id, obj.node_id)
         elif isinstance(obj, Service | Network | Volume):
             self._index_name(cast("Service | Network | Volume | None", old), obj)
         objects[obj.id] = obj
@@ -78,16 +75,23 @@ class Tables:
                 slots = self.slots_by_service.setdefault(new.service_id, {})
                 others = slots.get(new.slot)
                 slots[new.slot] = (new.id,) if others is None else tuple(sorted((*others, new.id)))
-        old_node = old.node_id if old else ""
-        new_node = new.node_id if new else ""
-        if old_node != new_node:
-            if old and old_node:
-                ids = self.ids_by_node[old_node]
-                del ids[old.id]
-                if not ids:
-                    del self.ids_by_node[old_node]
-            if new and new_node:
-                self.ids_by_node.setdefault(new_node, {})[new.id] = None
+        some = old or new
+        assert some is not None
+        self._index_node(some.id, old.node_id if old else "", new.node_id if new else "")
+
+    def _index_node(self, task_id: str, old_node: str, new_node: str) -> None:
+        if old_node == new_node:
+            return
+        if old_node:
+            ids = self.ids_by_node[old_node]
+            del ids[task_id]
+            if not ids:
+                del self.ids_by_node[old_node]
+        if new_node:
+            of_node = self.ids_by_node.get(new_node)
+            if of_node is None:
+                of_node = self.ids_by_node[new_node] = {}
+            of_node[task_id] = None
 
     def _leave_slot(self, task: Task) -> None:
         slots = self.slots_by_service[task.service_id]
@@ -162,10 +166,11 @@ class View:
         Raises:
             NotFound
         """
-        obj = self.get(kind, object_id)
+        name = KIND_NAMES[kind]
+        obj: Any = self._tables.by_kind[name].get(object_id)
         if obj is None:
-            raise NotFound(KIND_NAMES[kind], object_id)
-        return obj
+            raise NotFound(name, object_id)
+        return obj  # type: ignore[no-any-return]
 
     def by_name(self, kind: type[T], name: str) -> T | None:
         """The service, network or volume with this name."""

@@ -10,6 +10,7 @@ import pytest
 from beeyard.cli import explain, what_if
 from beeyard.core.model import StoredObject, Task
 from beeyard.core.states import Availability, TaskState
+from beeyard.manager.api import what_if as what_if_api
 from tests.support.api_world import ApiWorld, an_api
 from tests.support.builders import (
     CPU,
@@ -231,6 +232,14 @@ async def test_tasks_that_nobody_wants_are_not_replaced() -> None:
         ({"Lost": {"Node": "n1", "Constraint": "node.id==n1"}}, 400, "give either a node or"),
         ({"Lost": {"Node": "nobody"}}, 404, "node nobody not found"),
         ({"Lost": {"Constraint": "rack"}}, 400, "expected one operator from"),
+        (
+            {"Lost": {"Constraint": "node.labels.rak==r1"}},
+            400,
+            "no node has node.labels.rak; give one of what nodes have, such as node.labels.rack",
+        ),
+        ({"Scale": {"Service": "web", "Replicas": 25_002}}, 400, "25001 tasks to place: ask about 25000 at a time"),
+        ({"Drain": {"Constraint": "rack==r1"}}, 400, "invalid constraint: no node has rack; give one of"),
+        ({"Drain": {"Constraint": "node.labels.rack==r1,node.labels.==x"}}, 400, "no node has node.labels.; give one"),
         ({"Drain": {"Rack": "r1"}}, 400, "Drain.Rack"),
         ({"Scale": {"Service": "nobody"}}, 404, "service nobody not found"),
         ({"Scale": {"Service": "web", "Replicas": -1}}, 400, "Scale.Replicas"),
@@ -243,3 +252,17 @@ async def test_what_makes_no_question_is_refused(body: Any, status: int, message
     async with an_api(*a_yard()) as api:
         reply = await api.call("POST", WHAT_IF, body)
         assert (reply.status, message in reply.json["message"]) == (status, True), reply.body
+
+
+async def test_a_question_about_more_tasks_than_the_manager_has_time_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(what_if_api, "TASKS_MAX", 1)
+    async with an_api(*a_yard(), running("t2", "n1", 2)) as api:
+        for question in ("Lost", "Drain"):
+            reply = await api.call("POST", WHAT_IF, {question: {"Node": "n1"}})
+            sentence = (
+                "invalid question: 2 tasks on 1 node: ask about 1 at a time, the manager does nothing else meanwhile"
+            )
+            assert (reply.status, reply.json) == (400, {"message": sentence})
+        assert (await asked(api, {"Lost": {"Node": "n2"}}))["Moves"] == []

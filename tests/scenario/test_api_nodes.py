@@ -9,6 +9,7 @@ import pytest
 
 from beeyard.core.resources import Resources
 from beeyard.core.states import Availability, NodeState, TaskState
+from beeyard.manager.api.status import Packing
 from tests.support.api_world import CLUSTER, an_api
 from tests.support.builders import CPU, GIB, a_node, a_task, a_task_spec
 
@@ -86,7 +87,20 @@ async def test_how_full_the_nodes_are_is_told_to_prometheus() -> None:
             'beeyard_node_tasks{node="yard0",node_id="n2"} 0',
             'beeyard_node_tasks{node="yard1",node_id="n1"} 1',
         ]
-        assert sum(line.startswith("# TYPE ") for line in lines) == 4
+        assert sum(line.startswith("# TYPE ") for line in lines) == 9
+        assert "beeyard_packing_batches_total 0" in lines
+        api.status.packing = Packing(2, 700, 303, [("cpu", 300, 0.01), ("memory", 0, None), ("generic/gpu", 303, 0.0)])
+        lines = (await api.call("GET", "/beeyard/v1/metrics")).body.decode().splitlines()
+        assert [line for line in lines if line.startswith("beeyard_packing_")] == [
+            "beeyard_packing_batches_total 2",
+            "beeyard_packing_tasks_total 700",
+            "beeyard_packing_opened_nodes 303",
+            'beeyard_packing_bound_nodes{kind="cpu"} 300',
+            'beeyard_packing_bound_nodes{kind="memory"} 0',
+            'beeyard_packing_bound_nodes{kind="generic/gpu"} 303',
+            'beeyard_packing_gap{kind="cpu"} 0.01',
+            'beeyard_packing_gap{kind="generic/gpu"} 0',
+        ]
 
 
 @pytest.mark.parametrize(

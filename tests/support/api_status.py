@@ -14,7 +14,7 @@ from beeyard.core.placement import Demand, PlacementIndex, PoolColumn
 from beeyard.core.pools import pools_of
 from beeyard.core.resources import Room
 from beeyard.core.states import Role
-from beeyard.manager.api.status import PutAside, TokenSource
+from beeyard.manager.api.status import Packing, PutAside, TokenSource
 from beeyard.manager.control.network import create_network
 from beeyard.manager.control.network_release import release_addresses
 from beeyard.manager.published import PublishedLists
@@ -31,6 +31,7 @@ class PlainStatus:
         self.waits: dict[str, str] = {}
         self.held: dict[str, str] = {}
         self.refusals: dict[str, list[str]] = {}  # by task: nodes
+        self.packing = Packing(0, 0, 0, ())
         self.n_rotations = 0
         self.published: PublishedLists | None = None
         self.tokens: TokenSource | None = None

@@ -49,7 +49,7 @@ class History:
         self.batches = batches
         self.rng = random.Random(seed)
         self.n_nodes = n_nodes
-        self.n_tasks = self.n_decisions = 0
+        self.n_tasks = self.n_decisions = self.n_packed = 0
         self.tasks: list[str] = []
         self.ports: list[tuple[str, HostPort]] = []
         self.now_s = 0.0
@@ -141,8 +141,23 @@ class History:
         self.n_decisions += 1
 
     def place_many(self) -> None:
-        groups = [(self.demand(), self.new_tasks(self.rng.choice([1, 3, 300]))) for _ in range(3)]
-        decisions, _ = self.index.place_many(groups, now_s=self.now_s, rounds=20)
+        """Groups of all kinds, or such as are packed bin by bin."""
+        rng, demands = self.rng, [self.demand() for _ in range(3)]
+        if rng.random() < 0.7:
+            demands = [
+                Demand(
+                    one.service_id,
+                    cpu_nano=CPU // rng.randint(1, 20),
+                    memory_bytes=GIB // rng.randint(1, 20),
+                    constraints=one.constraints,
+                    strategy="pack",
+                    spec_version=1,
+                )
+                for one in demands
+            ]
+        groups = [(demand, self.new_tasks(rng.choice([1, 30, 300]))) for demand in demands]
+        decisions, report = self.index.place_many(groups, now_s=self.now_s, rounds=rng.choice([0, 20, 200]))
+        self.n_packed += report is not None and report.n_tasks > 0
         for (_, task_ids), decision in zip(groups, decisions, strict=True):
             self.tasks += task_ids[: len(decision.placed)]
             self.n_decisions += 1

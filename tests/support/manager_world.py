@@ -86,6 +86,7 @@ class ManagerWorld:
         self.lifecycle = lifecycle
         self.orchestrator: ReplicatedOrchestrator
         self.ipam: IpamService
+        self.planner: Planner
         self.ports: PortBook
         self.claims: ClaimBook
         self.script: Script = obedient
@@ -224,7 +225,7 @@ async def manager_world(
     lifecycle = Lifecycle(host, store, planner, hooks, config)
     service.retry = lifecycle.retry
     world = ManagerWorld(memory_host, store, ledger, lifecycle)
-    world.ports, world.claims = ports, claims
+    world.planner, world.ports, world.claims = planner, ports, claims
     world.ipam = service
     world.script = script
     world.mass_failure = mass_failure

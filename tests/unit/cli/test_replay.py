@@ -28,7 +28,7 @@ def test_a_log_that_comes_out_the_same(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_bytes(pack(b"".join(a_log())))
     assert main(["replay", str(file)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "1 decisions, 2 tasks placed: all the same"
+    assert said[0] == "1 decision, 2 tasks placed: all the same"
     assert len(said[1]) == len("digest ") + 64
 
 

@@ -13,6 +13,7 @@ from beeyard.core.best_fit import FORM_PACK, FORM_SHAPE, BestFit
 from beeyard.core.filters import Ask
 from beeyard.core.node_table import Needs, NodeTable
 from tests.reference.best_fit_oracle import Row
+from tests.support.examples import examples
 
 
 def make_table(rows: list[tuple[list[int], list[int], bool, int]]) -> NodeTable:
@@ -93,7 +94,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[tuple[list[int], list[int], bool, int]
     return rows, draw(st.lists(st.integers(0, sizes[1]), min_size=n_kinds, max_size=n_kinds))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(world=worlds(), form=st.sampled_from([FORM_PACK, FORM_SHAPE]), n_tasks=st.integers(1, 6), data=st.data())
 def test_best_fit_of_a_group_is_that_of_one_task_after_another(world: Any, form: int, n_tasks: int, data: Any) -> None:
     """Keys, ties and refusals are those of the rule."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from beeyard.core.bin_packing import BinPacking
 from tests.reference.best_fit_oracle import Task
+from tests.support.examples import examples
 
 tasks = st.one_of(
     st.tuples(st.tuples(st.integers(0, 6), st.integers(0, 6)), st.just(0), st.just(1000)),
@@ -33,7 +34,7 @@ def check(packing: BinPacking, groups: list[tuple[Task, int]], bins: list[Any]) 
     return placed
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(data=st.data(), groups=st.lists(st.tuples(tasks, st.integers(0, 9)), min_size=1, max_size=5))
 def test_tasks_are_each_in_one_bin_that_has_room(data: st.DataObject, groups: list[tuple[Task, int]]) -> None:
     """Before and after improving."""
@@ -101,3 +102,22 @@ def test_arguments_that_do_not_match_are_refused() -> None:
     with pytest.raises(IndexError, match="bin 0 of 0"):
         packing.tasks_in(0)
     assert packing.improve(10) == 0
+
+
+def test_improving_ends_after_so_many_steps() -> None:
+    """The same packing comes out however slow the machine is; a search that may take more steps goes on from there."""
+
+    def improved(steps: int) -> tuple[list[list[int]], int]:
+        packing = BinPacking(2, [(((number, 10 - number), 0, 1000), 12) for number in (3, 4, 5)], [1.0, 1.0, 0.0])
+        for _ in range(60):
+            packing.add_bin([25, 25], [25, 25], [], False)
+        assert packing.fill() == 0
+        before = packing.n_steps
+        packing.improve(4000, steps)
+        return [packing.tasks_in(number) for number in range(60)], packing.n_steps - before
+
+    assert improved(0)[1] == 0
+    contents, n_steps = improved(500)
+    assert 500 <= n_steps < 600  # it ends between rounds
+    assert (contents, n_steps) == improved(500)
+    assert improved(10**18)[1] > 5000

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from beeyard.core.fragments import NEVER, Fragments
 from tests.reference.best_fit_oracle import Task, copies, lost
+from tests.support.examples import examples
 
 devices = st.lists(st.sampled_from([0, 200, 500, 700, 1000]), max_size=4)
 amounts = st.lists(st.integers(0, 6), min_size=2, max_size=2).map(tuple)
@@ -32,7 +33,7 @@ def outcomes(free: list[int], on: list[int], task: Task) -> list[tuple[list[int]
     return [(left, [0 if number in whole else device for number, device in enumerate(on)], -1)]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(rows=rows, mix=st.lists(st.tuples(tasks, st.integers(1, 9)), max_size=4), asked=st.lists(tasks, max_size=6))
 def test_growth_of_what_is_lost_is_that_of_the_rule(rows: Any, mix: Any, asked: list[Task]) -> None:
     """Also where only what changed is worked out again."""

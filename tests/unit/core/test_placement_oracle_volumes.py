@@ -14,6 +14,7 @@ from beeyard.core.states import NodeState
 from beeyard.core.volume import Published, PublishState, Volume
 from tests.reference.placement_oracle import PlacementOracle
 from tests.support.builders import a_node
+from tests.support.examples import examples
 from tests.support.volumes import a_mount, a_volume
 
 NODE_IDS = [f"n{number}" for number in range(5)]
@@ -115,7 +116,7 @@ class Twins:
                 assert (refusal is None) == (said == ""), (refusal, said)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_any_history_is_placed_as_by_plain_python(data: st.DataObject) -> None:
     twins = Twins()

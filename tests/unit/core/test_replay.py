@@ -18,7 +18,7 @@ from beeyard.core.model import HostPort
 from beeyard.core.placement import Demand, PlacementIndex
 from beeyard.core.recorded_index import RecordedIndex
 from beeyard.core.replay import replay
-from tests.support.builders import CPU, a_node
+from tests.support.builders import CPU, GIB, a_node
 from tests.support.decision_history import History, recorded
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +50,26 @@ def test_a_log_that_begins_in_the_middle_is_whole(seed: int) -> None:
     outcome = replay(b"".join(written))
     assert outcome.difference == ""
     assert outcome.n_decisions == history.n_decisions - before > 50
+
+
+def test_a_batch_that_is_packed_and_improved_is_decided_the_same_again() -> None:
+    """Improving ends after so many rounds or steps, never after a time: a slow machine tries as much as a fast one."""
+    written: list[bytes] = []
+    index = RecordedIndex(written.append)
+    for number in range(40):
+        index.set_node(a_node(f"n{number}", cpu_nano=10 * CPU, memory_bytes=10 * GIB))
+    sizes = [(3, 2), (2, 4), (5, 3)]
+    groups = [
+        (Demand(f"s{cpu}", cpu * CPU, gib * GIB, strategy="pack"), [f"s{cpu}.{number}" for number in range(n)])
+        for n, (cpu, gib) in zip((100, 100, 60), sizes, strict=True)
+    ]
+    decisions, report = index.place_many(groups, rounds=500)
+    assert report is not None
+    assert report.n_tasks == sum(len(decision.placed) for decision in decisions) > 80
+    index.drop("s5.0")
+    index.place(groups[0][0], ["one more"])
+    outcome = replay(b"".join(written))
+    assert (outcome.difference, outcome.n_decisions, outcome.n_tasks) == ("", 4, report.n_tasks + 1)
 
 
 def test_recording_changes_no_decision() -> None:

@@ -13,10 +13,11 @@ from beeyard.core import packing
 from beeyard.core.node_table import Needs
 from beeyard.core.placement import Demand, PlacementIndex
 from tests.support.builders import a_node
+from tests.support.examples import examples
 from tests.support.spread_cluster import SpreadCluster
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1 << 32), n_rows=st.sampled_from([1, 63, 64, 65, 257, 700]))
 def test_a_group_goes_where_plain_python_puts_its_tasks(data: st.DataObject, seed: int, n_rows: int) -> None:
     """Whatever the share of occupied and crowded nodes, the limits and the pools, twice in a row with changes between."""

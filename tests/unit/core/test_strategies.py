@@ -132,3 +132,18 @@ def test_few_tasks_and_other_strategies_are_placed_one_after_another() -> None:
         decisions, report = index.place_many([(Demand("a", 1, 1), [f"a.{number}" for number in range(n_tasks)])])
         assert report is None
         assert n_tasks == len(decisions[0].placed)
+
+
+def test_a_node_that_has_less_than_nothing_of_what_is_not_asked_for_takes_its_part_of_a_batch() -> None:
+    """What is not asked for is not compared, in batches as elsewhere."""
+    index = an_index("pack", [(100, 100)] * 2)
+    index.set_node(a_node("n2", cpu_nano=200, memory_bytes=200, generic={"gpu": 2}))
+    index.hold("with a gpu", Demand("g", generic=(("gpu", 2),)), "n2")
+    index.set_node(a_node("n2", cpu_nano=200, memory_bytes=200))
+    room = index.room("n2")
+    assert room is not None
+    assert dict(room.free.generic_amounts) == {"gpu": -2}
+    (decision,), report = index.place_many([(Demand("a", 1, 1), [f"a.{n}" for n in range(TASKS_MIN)])])
+    assert report is not None
+    assert report.n_tasks == len(decision.placed) == TASKS_MIN
+    assert [where.node_id for where in decision.placed].count("n2") == 200

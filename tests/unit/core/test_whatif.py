@@ -14,6 +14,7 @@ from beeyard.core.placement import PlacementIndex
 from beeyard.core.recorded_index import RecordedIndex
 from beeyard.core.states import NodeState
 from tests.support.builders import a_node
+from tests.support.examples import examples
 from tests.support.placement import an_index, ids
 from tests.support.volumes import a_mount, a_volume
 from tests.unit.core.test_counterfactual import a_cluster
@@ -61,7 +62,7 @@ def lost(index: PlacementIndex, node_ids: Sequence[str]) -> list[tuple[str, str,
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_losing_nodes_is_told_as_it_happens_to_a_copy(data: st.DataObject) -> None:
     index = a_cluster(data)
@@ -78,7 +79,7 @@ def test_losing_nodes_is_told_as_it_happens_to_a_copy(data: st.DataObject) -> No
     assert {task_id for task_id, *_ in told} == {id_ for n in node_ids for id_ in index._holds.tasks_on(n)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_questions_change_nothing(data: st.DataObject) -> None:
     index = a_cluster(data)
