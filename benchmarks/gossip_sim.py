@@ -229,7 +229,7 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
 
 
 def draw(results: Sequence[Result], target: str) -> None:
-    """The chart of docs/discovery.md."""
+    """The chart of docs/benchmarks.md."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -254,6 +254,8 @@ def draw(results: Sequence[Result], target: str) -> None:
     for axes in (times, traffic):
         axes.grid(alpha=0.3)
         axes.legend()
+    for axis in (times.xaxis, traffic.xaxis):
+        axis.set_ticks(sorted({r.members for r in results}))
     figure.tight_layout()
     figure.savefig(target, metadata={"Software": None})
 
@@ -266,7 +268,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json")
     parser.add_argument("--chart")
+    parser.add_argument("--read", nargs="+", help="measure nothing, draw what --json wrote to these files")
     options = parser.parse_args()
+    if options.read:
+        draw(
+            [row for path in options.read for row in msgspec.json.decode(Path(path).read_bytes(), type=list[Result])],
+            options.chart,
+        )
+        return
     results = []
     print("members  loss  detect median / max s  spread s  false  UDP B/s  TCP B/s  packets/s")
     for loss in options.loss:
