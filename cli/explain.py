@@ -19,6 +19,7 @@ def main(arguments: list[str]) -> int:
         prog=f"beeyard {NAME}",
         description="Why the tasks of a service, or one task, have no place: how many nodes fail which filter first, and the "
         "smallest changes that would place it. Each was tried on the state of the cluster as it is now.",
+        allow_abbrev=False,
     )
     parser.add_argument("name", metavar="SERVICE|TASK", help="name or id")
     parser.add_argument("--nodes", action="store_true", help="say of every node all that it lacks")

@@ -38,14 +38,17 @@ def find_socket(given: str | None) -> str:
     """
     if given:
         return given.removeprefix("unix://")
-    for path in SOCKETS:
-        if os.path.exists(path):
+    usual = [path for path in SOCKETS if os.path.exists(path)]
+    others = sorted(glob.glob(ANY_SOCKET))
+    for path in usual:
+        if not _abandoned(path):
             return path
-    found = sorted(glob.glob(ANY_SOCKET))
-    if len(found) > 1:
-        raise ApiError(f"several daemons of this host gossip: name one with --socket, {' or '.join(found)}")
-    if found:
-        return found[0]
+    found = [path for path in others if not _abandoned(path)]
+    # The daemons of one cluster know the same, whichever is asked.
+    if len({os.path.dirname(path) for path in found}) > 1:
+        raise ApiError(f"several clusters on this host gossip: name one with --socket, {' or '.join(found)}")
+    for path in (*found, *usual, *others):
+        return path
     raise ApiError(
         f"no daemon of this host gossips: there is no {' or '.join(SOCKETS)}. Start an agent with `beeyard join self://` or "
         "a manager with `beeyard manage --self-discovery-port 3388`, or name its control socket with --socket"
@@ -107,6 +110,19 @@ def readable(payload: str) -> str:
     data = base64.b64decode(payload)
     text = data.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _abandoned(path: str) -> bool:
+    """Whether the daemon that made a socket is gone without having removed it."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _group_of(path: str) -> str:

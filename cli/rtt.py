@@ -16,11 +16,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"beeyard {NAME}",
         description="The estimated round-trip time between two members, from the coordinates that they learn by probing each "
-        "other. 10 to 30 %% off is usual, and below a millisecond it says little.",
+        "other. 10 to 30 % off is usual, and below a millisecond it says little.",
         allow_abbrev=False,
     )
-    parser.add_argument("one", metavar="NODE")
-    parser.add_argument("other", nargs="?", default="", metavar="NODE", help="default: the member on this host")
+    parser.add_argument("one", metavar="NODE", help="name of a member, which is its node's")
+    parser.add_argument(
+        "other", nargs="?", default="", metavar="NODE", help="default: the member that is asked, on this host"
+    )
     add_socket(parser)
     options = parser.parse_args(arguments)
     try:

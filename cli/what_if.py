@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"beeyard {NAME}",
         description="What would happen if. The question is played on the manager's state as it is; nothing is changed.",
+        allow_abbrev=False,
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="the manager's answer as it is")
@@ -47,9 +48,10 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         help="a service is scaled or created",
         description="Where the tasks would go: of the service NAME when scaled to --replicas, or of a new one.",
+        allow_abbrev=False,
     )
-    service.add_argument("name", nargs="?", help="a service that exists")
-    service.add_argument("--replicas", type=int, metavar="N")
+    service.add_argument("name", nargs="?", metavar="NAME", help="a service that exists")
+    service.add_argument("--replicas", type=int, metavar="N", help="how many tasks it is to have")
     service.add_argument("--spec", metavar="FILE", help='a new one as docker service create sends it, JSON; "-": stdin')
     service.add_argument("--image", metavar="IMAGE", help="a new one with this image and the options below")
     service.add_argument("--reserve-cpu", type=float, default=0.0, metavar="CORES")
@@ -57,12 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     service.add_argument("--constraint", action="append", default=[], metavar="EXPRESSION")
     service.add_argument("--network", action="append", default=[], metavar="NAME")
     service.add_argument("--replicas-max-per-node", type=int, default=0, metavar="N")
-    lost = questions.add_parser("node-lost", parents=[common], help="a node is out of reach")
-    lost.add_argument("node", help="name or id")
-    rack = questions.add_parser("lost", parents=[common], help="all nodes of a constraint are out of reach at once")
+    lost = questions.add_parser("node-lost", parents=[common], help="a node is out of reach", allow_abbrev=False)
+    lost.add_argument("node", metavar="NODE", help="name or id")
+    rack = questions.add_parser(
+        "lost", parents=[common], help="all nodes of a constraint are out of reach at once", allow_abbrev=False
+    )
     rack.add_argument("constraint", metavar="EXPRESSION", help="such as node.labels.rack==r1")
-    drain = questions.add_parser("drain", parents=[common], help="a node, or all of a constraint, are drained")
-    drain.add_argument("node", nargs="?", help="name or id")
+    drain = questions.add_parser(
+        "drain", parents=[common], help="a node, or all of a constraint, are drained", allow_abbrev=False
+    )
+    drain.add_argument("node", nargs="?", metavar="NODE", help="name or id")
     drain.add_argument("--where", dest="constraint", metavar="EXPRESSION", help="such as node.labels.rack==r1")
     return parser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -152,23 +153,45 @@ def test_errors_are_told(
 def test_a_host_without_gossip_is_told_what_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sockets are looked for where daemons make them; with several of others it is asked which one is meant."""
-    agent, manager = (str(tmp_path / name) for name in ("gossip.sock", "gossip-manager.sock"))
+    """The sockets are looked for where daemons make them; with several clusters it is asked which one is meant."""
+    agent, manager = (str(tmp_path / name) for name in ("gossip.sock", "manager.sock"))
     monkeypatch.setattr(gossip_socket, "SOCKETS", (agent, manager))
-    monkeypatch.setattr(gossip_socket, "ANY_SOCKET", str(tmp_path / "gossip*.sock"))
+    monkeypatch.setattr(gossip_socket, "ANY_SOCKET", str(tmp_path / "*/gossip-*.sock"))
     assert members.main([]) == 1
     assert "no daemon of this host gossips" in capsys.readouterr().err
-    for name in ("gossip-a.sock", "gossip-b.sock"):
-        (tmp_path / name).touch()
-    with pytest.raises(ApiError, match=r"name one with --socket, .*gossip-a.sock or .*gossip-b.sock"):
-        gossip_socket.find_socket(None)
-    (tmp_path / "gossip-b.sock").unlink()
-    assert gossip_socket.find_socket(None).endswith("gossip-a.sock")
-    Path(manager).touch()
-    assert gossip_socket.find_socket(None) == manager
-    Path(agent).touch()
-    assert gossip_socket.find_socket(None) == agent
+    with contextlib.ExitStack() as listeners:
+
+        def listen(path: str) -> str:
+            Path(path).parent.mkdir(exist_ok=True)
+            listener = listeners.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(path)
+            listener.listen()
+            return path
+
+        first = listen(str(tmp_path / "yard/gossip-agent1.sock"))
+        listen(str(tmp_path / "yard/gossip-agent2.sock"))
+        assert gossip_socket.find_socket(None) == first  # of one cluster, whose daemons all know the same
+        other = listen(str(tmp_path / "other/gossip-agent1.sock"))
+        with pytest.raises(ApiError, match=f"name one with --socket, {other} or {first}"):
+            gossip_socket.find_socket(None)
+        listen(manager)
+        assert gossip_socket.find_socket(None) == manager
+        listen(agent)
+        assert gossip_socket.find_socket(None) == agent
     assert gossip_socket.find_socket("unix:///x") == "/x"
+
+
+def test_a_socket_whose_daemon_is_gone_hides_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, manager = (str(tmp_path / name) for name in ("gossip.sock", "manager.sock"))
+    monkeypatch.setattr(gossip_socket, "SOCKETS", (agent, manager))
+    monkeypatch.setattr(gossip_socket, "ANY_SOCKET", str(tmp_path / "*/gossip-*.sock"))
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(agent)
+    assert gossip_socket.find_socket(None) == agent  # so that it is told what is wrong with it
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(manager)
+        listener.listen()
+        assert gossip_socket.find_socket(None) == manager
 
 
 def test_a_daemon_that_is_gone_or_forbidden_is_told_apart(tmp_path: Path) -> None:

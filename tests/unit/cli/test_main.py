@@ -69,6 +69,13 @@ def test_a_certificate_is_issued_listed_or_revoked(arguments: list[str]) -> None
         ("pool set lan", "--gate=10.0.0.1"),
         ("pool list", "--sock=/x"),
         ("client-certificate", "--lis"),
+        ("explain web", "--node"),
+        ("whatif service web", "--repl=2"),
+        ("whatif node-lost yard1", "--js"),
+        ("whatif drain yard1", "--js"),
+        ("rtt yard1", "--js"),
+        ("members", "--detail"),
+        ("list nodes://a:1", "--by"),
     ],
 )
 def test_flags_are_written_out(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,3 +84,13 @@ def test_flags_are_written_out(command: str, flag: str, capsys: pytest.CaptureFi
         main([*command.split(), flag])
     assert ended.value.code == 2
     assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "launch"])
+def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: beeyard {command} ")
+    assert "%%" not in shown  # argparse formats the help of an option, and leaves a description as it is
