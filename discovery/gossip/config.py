@@ -11,9 +11,6 @@ from beeyard.runtime.address import TcpAddress, parse_address
 
 Profile = Literal["lan", "wan", "local"]
 
-# How long one exchange over TCP may take, connecting included. Source: TCPTimeout in memberlist 0.2.2 config.go.
-STREAM_TIMEOUT_S: dict[Profile, float] = {"lan": 10.0, "wan": 30.0, "local": 1.0}
-
 
 class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Times follow `profile`, which is one of Serf's."""
@@ -52,4 +49,4 @@ def host_and_port(text: str, port: int) -> tuple[str, int]:
     return given.host, given.port
 
 
-__all__ = ["STREAM_TIMEOUT_S", "GossipConfig", "Profile", "host_and_port"]
+__all__ = ["GossipConfig", "Profile", "host_and_port"]

@@ -22,7 +22,7 @@ from beeyard.core.errors import ClusterError, HostError, InvalidSpec
 from beeyard.discovery.gossip.metrics import exposition
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.gossip.serf.event import KeysDone, Member, QueryAck, QueryAnswer
-from beeyard.runtime.host import Connection, Listener, Net
+from beeyard.runtime.host import Connection, Net
 
 # An event is 512 bytes and a question 1,024; names and expressions come on top, all of it in base64 and JSON.
 REQUEST_BYTES_MAX = 64 << 10
@@ -95,29 +95,6 @@ AnyRequest = Members | SendEvent | Ask | Keys | Rtt | ForceLeave | Metrics
 _decoder: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)
 
 
-async def serve_control(
-    net: Net,
-    node: GossipNode,
-    address: str,
-    *,
-    group: str = "beeyard",
-    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Answer commands until cancelled; started, with the address, once they can be asked.
-
-    Args:
-        node: the running gossip node.
-        address: "unix:///PATH".
-        group: who may ask besides root; one that does not exist is nobody.
-
-    Raises:
-        HostError: the socket cannot be made.
-    """
-    listener = await net.listen(address, socket_mode=0o660, socket_group=group)
-    task_status.started(listener.address)
-    await _serve(listener, node)
-
-
 async def offer_control(
     net: Net,
     node: GossipNode,
@@ -126,7 +103,13 @@ async def offer_control(
     group: str = "beeyard",
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The same, for a daemon that is to run although nobody can ask it. `address` "": nobody is to."""
+    """Answer commands until cancelled; started once somebody can ask, or nobody can: the daemon is to run all the same.
+
+    Args:
+        node: the running gossip node.
+        address: "unix:///PATH"; "": nobody is to ask.
+        group: who may ask besides root; one that does not exist is nobody.
+    """
     if not address:
         task_status.started()
         return
@@ -137,10 +120,6 @@ async def offer_control(
         task_status.started()
         return
     task_status.started()
-    await _serve(listener, node)
-
-
-async def _serve(listener: Listener, node: GossipNode) -> None:
     try:
         await listener.serve(Control(node).handle)
     finally:
@@ -325,4 +304,4 @@ async def _send(stream: trio.abc.Stream, answer: Answer) -> None:
         await stream.send_all(msgspec.json.encode(answer) + b"\n")
 
 
-__all__ = ["Control", "offer_control", "serve_control"]
+__all__ = ["Control", "offer_control"]

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import NameConflict, PeerError
-from beeyard.discovery.gossip.config import STREAM_TIMEOUT_S, GossipConfig, host_and_port
+from beeyard.discovery.gossip.config import GossipConfig, host_and_port
 from beeyard.discovery.gossip.driver import Driver, bind
 from beeyard.discovery.gossip.exchange import Exchanges
 from beeyard.discovery.gossip.memory import Memory
@@ -145,7 +145,7 @@ class GossipNode:
             self._keyring,
             self._quiet,
             self._act,
-            timeout_s=STREAM_TIMEOUT_S[config.profile],
+            timeout_s=_SWIM[config.profile].stream_timeout_s,
             verify_incoming=config.verify_incoming,
             verify_outgoing=config.verify_outgoing,
         )

@@ -132,15 +132,4 @@ class LocalMembers(Protocol):
         """Return when `members` may give something else than at the moment of this call."""
 
 
-class PeerSource(Protocol):
-    """Somewhere to learn addresses of peers from; `published.peers` makes one from a discovery URL."""
-
-    async def peers(self) -> Sequence[str]:
-        """HOST:PORT of the gossip of members, as far as known.
-
-        Raises:
-            PeerError, HostError
-        """
-
-
-__all__ = ["OTHERS", "Backend", "Contents", "Lease", "LeaseLost", "LocalMembers", "PeerSource", "Wake", "understood"]
+__all__ = ["OTHERS", "Backend", "Contents", "Lease", "LeaseLost", "LocalMembers", "Wake", "understood"]

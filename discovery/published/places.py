@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
-
-import trio
 
 from beeyard.discovery.published.backend import Backend
 from beeyard.discovery.published.consul import ConsulBackend
@@ -55,22 +53,4 @@ def open_backend(url: DiscoveryUrl, ports: Ports, *, ttl_s: float = TTL_S) -> Ba
     return make[url.scheme]()
 
 
-class ListedPeers:
-    """`PeerSource`: the members that are published at a discovery URL, asked for each time anew."""
-
-    def __init__(self, url: DiscoveryUrl, ports: Ports) -> None:
-        self._url = url
-        self._ports = ports
-
-    async def peers(self) -> Sequence[str]:
-        """See `PeerSource.peers`."""
-        backend = open_backend(self._url, self._ports)
-        try:
-            contents = await backend.read()
-        finally:
-            with trio.move_on_after(1.0, shield=True):
-                await backend.aclose()
-        return tuple(sorted({entry for entries in contents.values() for entry in entries}))
-
-
-__all__ = ["TTL_S", "ListedPeers", "Ports", "open_backend"]
+__all__ = ["TTL_S", "Ports", "open_backend"]

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from beeyard.cli import keys, members, query
-from beeyard.discovery.gossip.control import Control, serve_control
+from beeyard.discovery.gossip.control import Control, offer_control
 from beeyard.discovery.gossip.metrics import unnamed
 from beeyard.discovery.gossip.serf.event import QueryAsked, UserEventCame
 from beeyard.discovery.settings import AGENT_SOCKET
@@ -34,7 +34,7 @@ class Commands:
 
         async def daemon(host: Host) -> None:
             async with trio.open_nursery() as nursery:
-                await nursery.start(serve_control, host.net, self.gossip.nodes["n1"], AGENT_SOCKET)
+                await nursery.start(offer_control, host.net, self.gossip.nodes["n1"], AGENT_SOCKET)
                 ready.append(host)
 
         self.gossip.world.start("control", daemon, machine="n1")

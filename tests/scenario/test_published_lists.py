@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from beeyard.discovery.published.backend import OTHERS
-from beeyard.discovery.published.places import ListedPeers, open_backend
+from beeyard.discovery.published.places import open_backend
 from beeyard.discovery.published.publisher import Publisher
 from beeyard.discovery.published.union import Union
 from beeyard.discovery.published.url import parse_url
@@ -342,13 +342,13 @@ async def test_a_manager_that_starts_again_leaves_no_session_at_consul(autojump_
         assert (consul.sessions, consul.keys) == ({}, {})
 
 
-async def test_published_lists_are_a_source_of_peers(autojump_clock: trio.testing.MockClock) -> None:
-    """Asked for once, without a session or a watch that stays."""
+async def test_published_lists_can_be_read_once(autojump_clock: trio.testing.MockClock) -> None:
+    """Without a session or a watch that stays: lists of managers, and what classic Swarm wrote beside them."""
     async with a_world() as world:
         etcd = world.http["e1:2379"]
         assert isinstance(etcd, FakeEtcd)
         etcd.put("/x/beeyard/docker/swarm/nodes/m1", f"{B}\n{A}\n")
         etcd.put(f"/x/docker/swarm/nodes/{C}", C)
-        assert await ListedPeers(parse_url(URLS["etcd"]), world.machine()).peers() == (A, B, C)
-        assert await ListedPeers(parse_url(f"{A},{A}"), world.machine()).peers() == (A,)
-        assert (await open_backend(parse_url(A), world.machine()).read())[OTHERS] == (A,)
+        found = await open_backend(parse_url(URLS["etcd"]), world.machine()).read()
+        assert {owner: sorted(entries) for owner, entries in found.items()} == {"m1": [A, B], OTHERS: [C]}
+        assert (await open_backend(parse_url(f"{A},{A}"), world.machine()).read())[OTHERS] == (A,)

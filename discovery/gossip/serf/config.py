@@ -34,8 +34,6 @@ class SerfConfig(msgspec.Struct, frozen=True, kw_only=True):
     # User events and queries remembered, by their Lamport time: what is older than this many is passed over.
     n_event_times: int = 512
     n_query_times: int = 512
-    # Different ones remembered of one Lamport time; Serf has no limit, and a peer can choose the time.
-    n_per_time_max: int = 128
 
     user_event_bytes_max: int = 512  # name and payload together, and the encoded message
     query_bytes_max: int = 1024  # the encoded message

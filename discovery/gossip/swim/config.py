@@ -34,7 +34,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     gossip_to_the_dead_s: float = 30.0  # the dead are told for so long, and then forgotten
 
     push_pull_interval_s: float = 30.0  # longer from 33 members on, see `push_pull_scale`
-    stream_timeout_s: float = 10.0  # a whole exchange over TCP
+    stream_timeout_s: float = 10.0  # a whole exchange over TCP, connecting included
     health_max: int = 8  # own troubles stretch the probe interval by at most this
     packet_bytes: int = 1400  # of one datagram, everything included
     # A dead member's name may be taken over from another address after so long; 0: when it would be forgotten.
