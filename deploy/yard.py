@@ -32,18 +32,16 @@ def introduce(cluster: YardCluster) -> None:
         f"{'   manager and node' if number == 1 else ''}"
         for number in range(1, n_hosts + 1)
     )
-    # `./yard up` puts the client there when the machine has none.
-    fetched = Path(sys.executable).parent / "docker"
-    path = f"\n    export PATH={fetched.parent}:$PATH" if fetched.exists() else ""
     print(
         f"""
 The cluster is up:
 
 {hosts}
 
-Its Docker endpoint:
+Its Docker endpoint, and where the commands docker and beeyard are:
 
-    export DOCKER_HOST=unix://{cluster.api_socket}{path}
+    export DOCKER_HOST=unix://{cluster.api_socket}
+    export PATH={Path(sys.executable).parent}:$PATH
 
 Try:
 
@@ -52,6 +50,7 @@ Try:
         --gateway {cluster.lan.subnet[1]} -o parent=eth0 flat
     docker service create --name web --replicas 3 --network flat host python3 -m http.server 8000
     docker network inspect flat
+    beeyard members
 
 The README goes on with a pool of addresses for each rack. Logs are in {cluster.state};
 `./yard exec lan curl http://ADDRESS:8000` asks a task from outside; `./yard down` ends it all.
@@ -123,8 +122,10 @@ def main(arguments: list[str]) -> None:
     up.add_argument("--detach", "-d", action="store_true", help="return when the cluster works")
     commands.add_parser("down", help="stop the cluster")
     execute = commands.add_parser("exec", help="run a command on a host of the cluster")
-    execute.add_argument("host", help="yard1, yard2, ... or lan for the outside")
-    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="and its arguments; a shell without")
+    execute.add_argument("host", metavar="HOST", help="yard1, yard2, ... or lan for the outside")
+    execute.add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="and its arguments; a shell when there is none"
+    )
     options = parser.parse_args(arguments)
 
     cluster = YardCluster(manager_settings=MANAGER_SETTINGS, agent_settings=AGENT_SETTINGS)
