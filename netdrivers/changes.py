@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from beeyard.runtime.host import Netlink, RequestRefused
 
-# What a link is sorted under that this software made beside its parent: it may take it away again, and no other.
-OWN_GROUP = 0xBEE
-
 
 class Change(NamedTuple):
     """One request, what it does in words, and the error numbers that do not matter."""
@@ -42,4 +39,4 @@ async def make(
             raise refused(error, changes[0].what) from error
 
 
-__all__ = ["OWN_GROUP", "Change", "make"]
+__all__ = ["Change", "make"]

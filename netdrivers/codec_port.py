@@ -16,8 +16,6 @@ RTM_NEWRULE = 32
 FRA_SRC, FRA_PRIORITY = 2, 6
 FR_ACT_TO_TBL = 1
 VETH_INFO_PEER = 1
-# By which port links are told from all other links of a host: "beep".
-GROUP = 0x62656570
 
 _ACK = nl.NLM_F_REQUEST | nl.NLM_F_ACK
 _CREATE = _ACK | nl.NLM_F_CREATE | nl.NLM_F_EXCL

@@ -28,10 +28,11 @@ from collections.abc import Callable, Collection
 from beeyard.core.errors import NetlinkError
 from beeyard.core.grant import AddressGrant
 from beeyard.netdrivers import codec, codec_route, own_links, refusal
-from beeyard.netdrivers.changes import OWN_GROUP, Change, make
+from beeyard.netdrivers.changes import Change, make
 from beeyard.netdrivers.codec import AddressInfo, LinkInfo
 from beeyard.netdrivers.own_links import find
 from beeyard.runtime.host import Netlink
+from beeyard.runtime.link_groups import OWN_GROUP
 
 # Who made a route, for `ip route`; from the range that is free. Source: /etc/iproute2/rt_protos.
 ROUTE_PROTOCOL = 191

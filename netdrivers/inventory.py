@@ -6,8 +6,8 @@ import errno
 
 from beeyard.core.model import Link
 from beeyard.netdrivers import codec, host_access, refusal
-from beeyard.netdrivers.codec_port import GROUP
 from beeyard.runtime.host import Netlink
+from beeyard.runtime.link_groups import PORT_GROUP
 
 # Kinds that a network driver may want; all need a parent, so a creation without one tells whether the kind is known.
 _KINDS = ("ipvlan", "macvlan", "vlan")
@@ -58,7 +58,7 @@ async def host_links(netlink: Netlink) -> tuple[tuple[Link, ...], tuple[str, ...
                 child_kind=seen.get(link.index) or await _child_kind(netlink, link, "macvlan" in kinds),
             )
             for link in links
-            if not link.loopback and not host_access.is_ours(link) and link.group != GROUP
+            if not link.loopback and not host_access.is_ours(link) and link.group != PORT_GROUP
         ]
     except OSError as error:
         raise refusal.of_host(error) from error

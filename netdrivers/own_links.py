@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import trio
 
 from beeyard.netdrivers import codec, refusal
-from beeyard.netdrivers.changes import OWN_GROUP, Change, make
+from beeyard.netdrivers.changes import Change, make
 from beeyard.runtime.host import Netlink
+from beeyard.runtime.link_groups import OWN_GROUP
 
 
 async def find(netlink: Netlink, name: str) -> codec.LinkInfo | None:

@@ -36,8 +36,9 @@ import trio
 from beeyard.core.errors import NetlinkError
 from beeyard.netdrivers import codec, codec_port, codec_route
 from beeyard.netdrivers.codec import Address
-from beeyard.netdrivers.codec_port import GROUP, End
+from beeyard.netdrivers.codec_port import End
 from beeyard.runtime.host import Netlink, RequestRefused
+from beeyard.runtime.link_groups import PORT_GROUP
 
 HOST_PREFIX = "byp"
 TASK_INTERFACE = "port0"
@@ -113,7 +114,7 @@ async def attach(netlink: Netlink, netns: str, instance: str, task_id: str, *, a
             number, mtu = await _free_number(netlink, task_id)
             link = PortLink(number=number, task_id=task_id)
             here, there = _ends(number)
-            await netlink.request(codec_port.create_veth(here, there, group=GROUP, mtu=mtu, netns_fd=netns_fd))
+            await netlink.request(codec_port.create_veth(here, there, group=PORT_GROUP, mtu=mtu, netns_fd=netns_fd))
             try:
                 has_ipv6 = await _set_up(netlink, netns, link, _alias(instance, task_id), answers_unbound)
             except BaseException:
@@ -149,7 +150,7 @@ async def _free_number(netlink: Netlink, task_id: str) -> tuple[int, int]:
     number = next((n for step in range(N_LINKS) if (n := (begin + step) % N_LINKS) not in used), None)
     if number is None:
         raise OSError(errno.ENOSPC, f"all {N_LINKS} port links of this host are in use")
-    mtu = max((link.mtu for link in links if link.up and link.group != GROUP), default=_MTU_LEAST)
+    mtu = max((link.mtu for link in links if link.up and link.group != PORT_GROUP), default=_MTU_LEAST)
     return number, max(mtu, _MTU_LEAST)
 
 
@@ -226,4 +227,4 @@ def _named(what: str, interface: str) -> Iterator[None]:
         raise NetlinkError(error.errno or errno.EIO, what, interface, advice) from error
 
 
-__all__ = ["GROUP", "HOST_PREFIX", "N_LINKS", "TASK_INTERFACE", "PortLink", "attach", "present", "remove"]
+__all__ = ["HOST_PREFIX", "N_LINKS", "TASK_INTERFACE", "PortLink", "attach", "present", "remove"]

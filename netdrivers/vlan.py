@@ -1,7 +1,7 @@
 """VLAN sub-interfaces of this host: a parent "eth0.100" is made on eth0 when a task needs it, and taken away again.
 
 One that is there already is used as it is, and never taken away: what we made carries our group from its first moment on
-(`changes.OWN_GROUP`), so that it is known as ours after a restart too. It has no addresses: the host itself takes no part
+(`link_groups.OWN_GROUP`), so that it is known as ours after a restart too. It has no addresses: the host itself takes no part
 in the VLAN.
 """
 
@@ -12,9 +12,10 @@ import errno
 from beeyard.core.errors import NetlinkError
 from beeyard.core.network_options import VLAN_MAX, VLAN_MIN, Vlan
 from beeyard.netdrivers import codec, own_links, refusal
-from beeyard.netdrivers.changes import OWN_GROUP, Change
+from beeyard.netdrivers.changes import Change
 from beeyard.netdrivers.own_links import find
 from beeyard.runtime.host import Netlink
+from beeyard.runtime.link_groups import OWN_GROUP
 
 KIND = "vlan"  # as the kernel calls it
 _WORDS = "beeyard VLAN"

@@ -11,6 +11,7 @@ import structlog
 from beeyard.core.errors import PeerError
 from beeyard.runtime import netlink_format as nl
 from beeyard.runtime.host import Host
+from beeyard.runtime.link_groups import OWN_GROUP, PORT_GROUP
 
 _DUMP = nl.NLM_F_REQUEST | nl.NLM_F_DUMP
 _LINKS = nl.message(nl.RTM_GETLINK, _DUMP, nl.LINK_BODY.pack(nl.AF_UNSPEC, 0, 0, 0, 0))
@@ -19,8 +20,6 @@ _RUNS = nl.IFF_UP | nl.IFF_LOWER_UP
 # Source: <linux/if_addr.h> IFA_F_SECONDARY (of IPv6: temporary), IFA_F_DEPRECATED, IFA_F_TENTATIVE.
 _UNFIT = 0x01 | 0x20 | 0x40
 _SCOPE_GLOBAL = 0
-# Of links that agents make for tasks: `netdrivers.changes.OWN_GROUP`, "beep" of `netdrivers.codec_port`.
-_GROUPS_OF_TASKS = (0xBEE, 0x62656570)
 # Any address outside: nothing is sent there, the routes are asked. Source: RFC 5737, for documentation.
 _OUTSIDE = "192.0.2.1"
 
@@ -74,7 +73,7 @@ def _usable_links(replies: Sequence[bytes]) -> dict[int, str]:
         _, _, index, flags, _ = nl.LINK_BODY.unpack_from(part.payload)
         found = nl.attributes(part.payload, nl.LINK_BODY.size)
         group = nl.as_u32(found[nl.IFLA_GROUP]) if nl.IFLA_GROUP in found else 0
-        if flags & _RUNS == _RUNS and not flags & nl.IFF_LOOPBACK and group not in _GROUPS_OF_TASKS:
+        if flags & _RUNS == _RUNS and not flags & nl.IFF_LOOPBACK and group not in (OWN_GROUP, PORT_GROUP):
             links[index] = nl.as_text(found.get(nl.IFLA_IFNAME, b""))
     return links
 

@@ -12,6 +12,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from beeyard.netdrivers import codec_port
 from beeyard.netdrivers.codec_port import End
 from beeyard.runtime import netlink_format as nl
+from beeyard.runtime.link_groups import PORT_GROUP
 
 
 def decoded(kind: type[Any], message: bytes) -> Any:
@@ -55,6 +56,6 @@ def test_a_route_of_a_table_leads_through_the_gateway() -> None:
 def test_links_are_read_with_what_their_maker_wrote_on_them() -> None:
     alias = "beeyard aa port link of task t1"
     body = nl.LINK_BODY.pack(nl.AF_UNSPEC, nl.ARPHRD_ETHER, 5, nl.IFF_UP, 0) + nl.text(nl.IFLA_IFNAME, "byp7")
-    body += nl.u32(nl.IFLA_GROUP, codec_port.GROUP) + nl.text(nl.IFLA_IFALIAS, alias) + nl.u32(nl.IFLA_MTU, 1500)
+    body += nl.u32(nl.IFLA_GROUP, PORT_GROUP) + nl.text(nl.IFLA_IFALIAS, alias) + nl.u32(nl.IFLA_MTU, 1500)
     (link,) = codec_port.read_marked([nl.message(nl.RTM_NEWLINK, 0, body)])
-    assert link == codec_port.Marked(index=5, name="byp7", group=codec_port.GROUP, alias=alias, mtu=1500, up=True)
+    assert link == codec_port.Marked(index=5, name="byp7", group=PORT_GROUP, alias=alias, mtu=1500, up=True)
