@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import structlog
 import trio
 
 from beeyard.agent.config import AgentConfig
@@ -15,11 +14,6 @@ from beeyard.discovery.gossip.membership import MembershipReport
 from beeyard.discovery.peers.url import parse_peer, parse_search
 from beeyard.discovery.self_discovery import NODE_TAG, ROLE_TAG, SelfDiscovery
 from beeyard.runtime.host import Host
-
-# A farewell takes two seconds; whoever does not hear it sees a failure, which harms nothing.
-LEAVE_TIMEOUT_S = 3.0
-
-log = structlog.get_logger(__name__)
 
 
 class AgentDiscovery:
@@ -66,10 +60,7 @@ class AgentDiscovery:
     async def leave(self) -> None:
         """Say farewell, for a few seconds at most."""
         if self.gossip is not None:
-            with trio.move_on_after(LEAVE_TIMEOUT_S) as scope:
-                await self.gossip.leave()
-            if scope.cancelled_caught:
-                log.warning("left the gossip without knowing that others have heard of it")
+            await self.gossip.leave()
 
     def summary(self) -> str:
         """How many hosts are found, in words; "" without self-discovery."""

@@ -17,9 +17,6 @@ from beeyard.runtime.address import TcpAddress, UnixAddress, parse_address
 from beeyard.runtime.real_main import Command, Running, with_scheme
 from beeyard.runtime.settings import Settings
 
-# A farewell takes two seconds; whoever does not hear it sees a failure.
-LEAVE_TIMEOUT_S = 3.0
-
 
 def complete(settings: Settings[ManagerConfig]) -> ManagerConfig:
     """The configuration as the daemon gets it. Raises SettingsError."""
@@ -89,8 +86,7 @@ class _Running:
     async def prepare_stop(self) -> None:
         """See `Running.prepare_stop`: what is stored is stored; who gossips says farewell."""
         if self._status.gossip is not None:
-            with trio.move_on_after(LEAVE_TIMEOUT_S):
-                await self._status.gossip.leave()
+            await self._status.gossip.leave()
 
 
 MANAGE = Command(

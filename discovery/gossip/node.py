@@ -47,7 +47,8 @@ from beeyard.runtime.host import Host
 log = structlog.get_logger(__name__)
 
 _SWIM = {"lan": LAN, "wan": WAN, "local": LOCAL}
-# A farewell takes two seconds, and twelve when nobody hears it. Source: BroadcastTimeout 5 s twice, LeavePropagateDelay 1 s.
+# A farewell takes 2 to 3 s, some 5 s among 1,000 members. Source of the limit: BroadcastTimeout 5 s twice,
+# LeavePropagateDelay 1 s.
 LEAVE_TIMEOUT_S = 12.0
 # Only asked which way the outside is, of no one. Source: RFC 5737 and RFC 3849, addresses for documents.
 _OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}

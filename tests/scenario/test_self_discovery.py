@@ -14,6 +14,7 @@ from beeyard.discovery.gossip.config import GossipConfig
 from beeyard.discovery.gossip.message import Address
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.peers.known_peers import KnownPeer
+from beeyard.discovery.self_discovery import LEAVE_TIMEOUT_S
 from beeyard.discovery.settings import DiscoverySettings
 from beeyard.runtime.sim_parts import FakeParts
 from tests.support.gossip_world import STATE_DIR, GossipWorld
@@ -242,6 +243,19 @@ async def test_a_member_that_leaves_is_seen_to_have_left(autojump_clock):
         await world.until(lambda: seen() == "left", timeout_s=5.0)
         await trio.sleep(60)
         assert seen() == "left"
+
+
+async def test_many_hear_a_leave_to_its_end(autojump_clock):
+    """The farewell is not cut off by whoever wants to stop."""
+    async with GossipWorld(1) as world:
+        names = [f"n{number}" for number in range(1, 17)]
+        for name in names:
+            world.begin(name)
+        await world.until_one(*names, within_s=10.0)
+        before_s = trio.current_time()
+        await world.members["n3"].discovery.leave()
+        assert trio.current_time() - before_s < LEAVE_TIMEOUT_S
+        assert {statuses_of(world.members[name], "n3") for name in names} == {"left"}
 
 
 def statuses_of(member, name):
