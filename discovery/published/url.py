@@ -35,9 +35,8 @@ class DiscoveryUrl(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # as given, for messages
     scheme: Scheme
     servers: tuple[str, ...] = ()  # HOST:PORT of each
-    path: str = (
-        ""  # of a file, or before /clusters/TOKEN; of key-value stores: the prefix and kv.path, without outer slashes
-    )
+    # Of a file, or before /clusters/TOKEN; of key-value stores: the prefix and kv.path, without outer slashes.
+    path: str = ""
     prefix: str = ""  # of key-value stores: the first part of `path`
     entries: tuple[str, ...] = ()  # of nodes://
     token: str = ""

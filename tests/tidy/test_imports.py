@@ -87,6 +87,20 @@ def test_packages_import_only_what_lies_below_them() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("folder", ["wire", "swim", "serf"])
+def test_rules_of_gossip_know_no_io(folder: str) -> None:
+    """They are given messages and the time, and leave commands: no port, no waiting, no log."""
+    paths = sorted((ROOT / "discovery/gossip" / folder).glob("*.py"))
+    assert len(paths) > 5
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in paths
+        for line, module in imported_modules(ast.parse(path.read_text()))
+        if module.split(".")[0] in ("trio", "structlog") or module.startswith("beeyard.runtime")
+    ]
+    assert wrong == []
+
+
 def test_the_kernel_cimports_only_core() -> None:
     """Compiled modules keep to the same border."""
     wrong = [
