@@ -169,7 +169,7 @@ async def _join(equipment: Equipment, managers: ManagerList, token: JoinToken) -
             return None
         n_failures += 1
         managers.advance()
-        await back_off(host, config, n_failures)
+        await back_off(host, config, n_failures, len(managers.addresses))
 
 
 __all__ = ["AgentConfig", "run"]

@@ -62,8 +62,8 @@ WELCOME_TIMEOUT_S = 10.0
 ASK_AFTER_HEARTBEATS = 2.0
 DEAD_AFTER_HEARTBEATS = 3.5
 GOOD_SESSION_S = 10.0
-# 2⁶ × 0.2 s is beyond the cap of 8 s: counting further has no effect.
-FAILURES_MAX = 6
+# 2⁶ × 0.2 s is beyond the cap of 8 s: counting further has no effect, and a power that grows for hours is no float any more.
+ROUNDS_MAX = 6
 # A wall clock may jump while we sleep until a certificate is due: look at it at least this often.
 RENEWAL_LOOK_S = 3600.0
 # What may wait for the writer: a few messages of each kind. More means that the connection does not move.
@@ -113,13 +113,13 @@ class Connector:
             if trio.current_time() - began_s >= GOOD_SESSION_S:
                 n_failures = 0
             else:
-                n_failures = min(n_failures + 1, FAILURES_MAX)
+                n_failures += 1
                 self._managers.advance()
             if self._pause_s > 0:
                 # Twice at most, so that not all nodes come back at once.
                 await trio.sleep(self._pause_s * self._equipment.host.rng.uniform(1.0, 2.0))
             else:
-                await back_off(self._equipment.host, self._equipment.config, n_failures)
+                await back_off(self._equipment.host, self._equipment.config, n_failures, len(self._managers.addresses))
 
     async def _one_session(self, address: str) -> PeerRefused | None:
         """One session from the first packet to the last; an error of it is told and forgotten."""
@@ -338,12 +338,17 @@ def refusal(message: Refused) -> PeerError:
     return PeerError(message.reason, message.pause_s) if message.retry else PeerRefused(message.reason)
 
 
-async def back_off(host: Host, config: AgentConfig, n_failures: int) -> None:
-    """Wait before the next attempt.
+async def back_off(host: Host, config: AgentConfig, n_failures: int, n_managers: int) -> None:
+    """Wait before the next attempt, which is at another manager: each is asked as seldom as if it were the only one.
+
+    So many that strangers make up in gossip keep nobody from the true one: a round of all takes no more pauses.
 
     Source: "full jitter", Brooker, AWS Architecture Blog 2015: random(0, min(cap, base · 2ⁿ)).
     """
-    await trio.sleep(host.rng.uniform(0.0, min(config.backoff_cap_s, config.backoff_base_s * 2**n_failures)))
+    n_managers = max(1, n_managers)
+    n_rounds = min(-(-n_failures // n_managers), ROUNDS_MAX)
+    longest_s = min(config.backoff_cap_s, config.backoff_base_s * 2**n_rounds)
+    await trio.sleep(host.rng.uniform(0.0, longest_s) / n_managers)
 
 
 def _first(group: BaseExceptionGroup[E]) -> E:

@@ -8,6 +8,7 @@ import trio
 
 from beeyard.agent import daemon
 from beeyard.agent.identity import Identity
+from beeyard.agent.session import back_off
 from beeyard.core.errors import ClusterError, DiskError, InvalidSpec, PeerRefused
 from beeyard.core.states import TaskState
 from beeyard.core.wire import CaReply, CaRequest, Hello, IdentityReply, JoinRequest, Refused
@@ -195,6 +196,17 @@ async def test_a_damaged_identity_is_no_reason_to_become_another_node(machine, a
     assert len(machine.net.dialled) == 1, "nobody was asked to let it in"
     assert machine.tasks.started == ["t1"]
     assert await machine.files().read(path) == data
+
+
+async def test_pauses_stay_short_after_days_and_among_managers_that_strangers_made_up(machine, autojump_clock):
+    """Each manager is asked as seldom as if it were the only one: a hundred false ones cost no more than one."""
+    host, config = machine.host(), machine.config()
+    await back_off(host, config, 1_000_000, 1)
+    assert trio.current_time() <= config.backoff_cap_s
+    began_s = trio.current_time()
+    for nth in range(100):
+        await back_off(host, config, 1 + nth, 100)
+    assert trio.current_time() - began_s <= 2 * config.backoff_base_s
 
 
 def replaced(identity, **changes):
