@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"beeyard {NAME}",
         description="Have a failed member count as one that left, so that nobody tries to reach it any more. One that is "
-        "alive says so, and stays. The node and its tasks are the manager's: docker node rm.",
+        "alive is refused. The node and its tasks are the manager's: docker node rm.",
         allow_abbrev=False,
     )
     parser.add_argument("node", metavar="NODE")

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     action.add_argument("--remove", metavar="KEY", help="have all members forget a key that nobody encrypts with")
     add_socket(parser)
     options = parser.parse_args(arguments)
-    what = next(name for name in _ACTIONS if getattr(options, name))
+    what = next(name for name in _ACTIONS if getattr(options, name) not in (None, False))
     request = {"do": NAME, "action": what, "key": "" if what == "list" else getattr(options, what)}
     try:
         answer = ask_once(find_socket(options.socket), request, timeout_s=TIMEOUT_S)

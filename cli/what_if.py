@@ -15,6 +15,7 @@ from beeyard.cli.manager_api import ApiError, call, default_socket, told
 
 NAME = "whatif"
 TARGET = "/beeyard/v1/whatif"
+CORES_MAX = 1_000_000  # no machine has as many
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         answer = call(options.socket, "POST", TARGET, question(options))
-    except (ApiError, OSError, ValueError) as error:
+    except ApiError as error:
         return told(f"{NAME} {options.what}", error)
     if options.json:
         print(json.dumps(answer, indent=2))
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     service.add_argument("--replicas", type=int, metavar="N", help="how many tasks it is to have")
     service.add_argument("--spec", metavar="FILE", help='a new one as docker service create sends it, JSON; "-": stdin')
     service.add_argument("--image", metavar="IMAGE", help="a new one with this image and the options below")
-    service.add_argument("--reserve-cpu", type=float, default=0.0, metavar="CORES")
+    service.add_argument("--reserve-cpu", type=_cores, default=0.0, metavar="CORES")
     service.add_argument("--reserve-memory", type=int, default=0, metavar="MIB")
     service.add_argument("--constraint", action="append", default=[], metavar="EXPRESSION")
     service.add_argument("--network", action="append", default=[], metavar="NAME")
@@ -77,8 +78,7 @@ def question(options: argparse.Namespace) -> dict[str, Any]:
     """The body of the request.
 
     Raises:
-        ApiError: it is not clear what is asked.
-        OSError, ValueError: the file cannot be read.
+        ApiError: it is not clear what is asked, or the file cannot be read.
     """
     if options.what != "service":
         given = {"Node": getattr(options, "node", None), "Constraint": getattr(options, "constraint", None)}
@@ -90,15 +90,30 @@ def question(options: argparse.Namespace) -> dict[str, Any]:
     if options.name:
         replicas = {} if options.replicas is None else {"Replicas": options.replicas}
         return {"Scale": {"Service": options.name, **replicas}}
-    if options.spec:
-        spec = json.loads(sys.stdin.read() if options.spec == "-" else Path(options.spec).read_text("utf-8"))
-        if not isinstance(spec, dict):
-            raise ApiError(f"{options.spec} is no JSON object")
-    else:
-        spec = _spec(options)
+    spec = _spec_in(options.spec) if options.spec else _spec(options)
     if options.replicas is not None:
         spec["Mode"] = {"Replicated": {"Replicas": options.replicas}}
     return {"Service": spec}
+
+
+def _spec_in(path: str) -> dict[str, Any]:
+    try:
+        spec = json.loads(sys.stdin.read() if path == "-" else Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise ApiError(f"cannot read --spec {path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise ApiError(f"--spec {path} is no JSON: {error}") from error
+    if not isinstance(spec, dict):
+        raise ApiError(f"--spec {path} is no JSON object, as docker service create sends it")
+    return spec
+
+
+def _cores(text: str) -> float:
+    """A number of cores; argparse tells what else there was."""
+    cores = float(text)
+    if not 0 <= cores <= CORES_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {CORES_MAX} cores")
+    return cores
 
 
 def _spec(options: argparse.Namespace) -> dict[str, Any]:

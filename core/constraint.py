@@ -123,7 +123,8 @@ def parse(expression: str) -> Constraint:
 def _parse_rtt(expression: str, key: str, operator: str, value: str) -> Constraint:
     if not key.startswith(_RTT):
         reason = f"{operator} compares round-trip times, such as node.rtt.NODE{operator}5ms"
-        raise InvalidSpec("constraint", f"{expression!r}: {reason}; {key} takes one operator from {_OPERATORS}")
+        said = key.removeprefix("?")  # of `_canonical`
+        raise InvalidSpec("constraint", f"{expression!r}: {reason}; {said} takes one operator from {_OPERATORS}")
     found = _DURATION.fullmatch(value)
     if not found:
         raise InvalidSpec("constraint", f"{expression!r}: {value!r} is no duration such as 5ms, 300us or 0.2s")

@@ -177,7 +177,7 @@ class Control:
             case Rtt():
                 await say({"done": self._rtt(request)})
             case ForceLeave():
-                node.force_leave(self._known(request.node).name, prune=request.prune)
+                self._force_leave(request)
                 await say({"done": {}})
             case Metrics():
                 await say({"done": {"text": exposition(node.figures(), node.me.name)}})
@@ -252,6 +252,15 @@ class Control:
             "keys": done.keys,
             "primary_keys": done.primary_keys,
         }
+
+    def _force_leave(self, request: ForceLeave) -> None:
+        member = self._known(request.node)
+        # It would contradict within a second, and whoever asked would believe that it had worked.
+        if member.status == "alive" and member.name != self._node.me.name and not self._node.is_suspect(member.name):
+            raise _Wrong(
+                f"{member.name} is alive: only one that failed can count as one that left; stop its daemon first"
+            )
+        self._node.force_leave(member.name, prune=request.prune)
 
     def _rtt(self, request: Rtt) -> Answer:
         one, other = self._known(request.one).name, self._known(request.other or self._node.me.name).name

@@ -136,7 +136,8 @@ class Driver:
             # After a stall of this process or machine answers lie waiting: they are heard before anybody is judged.
             self._read_waiting(16 * PACKETS_PER_TURN)
             now_s = trio.current_time()
-            self.latest_wake_s = max(self.latest_wake_s, now_s - self._alarm.deadline)
+            if math.isfinite(self._alarm.deadline):  # -inf: at once, which was no time to be late for
+                self.latest_wake_s = max(self.latest_wake_s, now_s - self._alarm.deadline)
             self._serf.advance(now_s)
             self.act()
             earliest_s = now_s + TICK_S

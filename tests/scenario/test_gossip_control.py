@@ -206,6 +206,7 @@ async def test_a_place_that_is_not_known_yet_is_named(autojump_clock: MockClock)
 async def test_a_failed_member_is_made_to_have_left(autojump_clock: MockClock) -> None:
     async with node_world() as gossip:
         commands = await a_cluster(gossip)
+        assert "n3 is alive: only one that failed" in await commands.error("force-leave", node="n3")
         gossip.world.power_cut("n3")
         await gossip.agree({"n1": "alive", "n2": "alive", "n3": "failed"})
         assert await commands.done("force-leave", node="n3") == {}
@@ -228,6 +229,7 @@ async def test_metrics_show_all_figures(autojump_clock: MockClock) -> None:
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         assert values['beeyard_gossip_members{member="n1",status="alive"}'] == "3"
         assert int(values['beeyard_gossip_probes_total{member="n1"}']) > 20
+        assert float(values['beeyard_gossip_timer_lateness_max_seconds{member="n1"}']) < 1.0
         assert int(values['beeyard_gossip_packet_bytes_total{member="n1",direction="sent"}']) > 1000
         n_probed = values['beeyard_gossip_probe_rtt_seconds_count{member="n1"}']
         assert values['beeyard_gossip_probe_rtt_seconds_bucket{member="n1",le="+Inf"}'] == n_probed != "0"

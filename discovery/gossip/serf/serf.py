@@ -220,8 +220,10 @@ class Serf:
         event = UserEvent(l_time=self._user_events.clock.time(), name=name, payload=payload, coalesce=coalesce)
         data = encode_serf(event)
         limit = self._context.config.user_event_bytes_max
-        if not name or len(data) > limit:
-            raise InvalidSpec("event", f"has a name, and takes at most {limit} bytes with its payload, not {len(data)}")
+        if not name:
+            raise InvalidSpec("event", "its name is empty: give it one, such as deploy")
+        if len(data) > limit:
+            raise InvalidSpec("event", f"name and payload take {limit} bytes at most as they are sent, not {len(data)}")
         self._bridge.tell(event)
         self._context.broadcasts.put(self._context.broadcasts.events, data)
 

@@ -125,6 +125,13 @@ def test_keys_that_did_not_reach_every_member_are_a_failure(serve: Serve, capsys
     ]
 
 
+def test_an_empty_key_is_asked_about_like_any_other(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is what a shell makes of a variable that is not set; the daemon says what is wrong with it."""
+    assert keys.main(["--remove", "", "--socket", serve({"error": "invalid key"})]) == 1
+    assert serve.asked == [{"do": "keys", "action": "remove", "key": ""}]  # type: ignore[attr-defined]
+    assert "invalid key" in capsys.readouterr().err
+
+
 def test_metrics_replace_a_file_as_one_piece(serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "beeyard.prom"
     path.write_text("old")

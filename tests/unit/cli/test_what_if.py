@@ -53,6 +53,35 @@ def test_a_new_service_by_its_options() -> None:
     assert template["Networks"] == [{"Target": "lan"}]
 
 
+@pytest.mark.parametrize("cores", ["inf", "nan", "1e300", "-1", "two"])
+def test_a_reservation_that_no_machine_has_is_refused_by_its_name(cores: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        asked("service", "--image", "host", "--reserve-cpu", cores)
+    said = capsys.readouterr().err
+    assert "--reserve-cpu" in said
+    assert cores in said
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[", "is no JSON: Expecting value"),
+        (b"[]", "is no JSON object"),
+        (b"\xff\xfe", "is no JSON: 'utf-8' codec"),
+        (b"[" * 100_000, "is no JSON: maximum recursion"),
+        (None, "no such file or directory"),
+    ],
+)
+def test_a_file_that_is_no_service_is_named(content: bytes | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ApiError) as refused:
+        asked("service", "--spec", str(path))
+    assert f"--spec {path}" in str(refused.value)
+    assert reason in str(refused.value)
+
+
 def test_a_new_service_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps({"Name": "web"}))
@@ -84,4 +113,4 @@ def test_a_manager_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.
     assert what_if.main(["node-lost", "yard1", "--socket", path]) == 1
     assert capsys.readouterr().err.startswith(f"beeyard whatif node-lost: cannot ask the manager at {path}")
     assert what_if.main(["service", "--spec", str(tmp_path / "none"), "--socket", path]) == 1
-    assert "No such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err

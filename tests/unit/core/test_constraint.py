@@ -187,6 +187,7 @@ def test_lists_and_patterns_are_compared_on_request(expression: str, expected: b
         ("node.labels.a=~(a", "character 3: a ( has no )"),
         ("node.labels.a=~*a", "character 1: * repeats nothing"),
         ("node.labels.a~x", "expected one operator"),
+        ("node.rtt.<=5ms", "; node.rtt. takes one operator"),
     ],
 )
 def test_what_is_no_list_and_no_pattern_is_refused(expression: str, part: str) -> None:
