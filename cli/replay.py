@@ -41,6 +41,8 @@ def main(arguments: list[str]) -> int:
         return 1
     print(f"{_count(outcome.n_decisions, 'decision')}, {_count(outcome.n_tasks, 'task')} placed: all the same")
     print(f"digest {outcome.digest}")
+    if outcome.n_bytes_cut:
+        print(f"the last {_count(outcome.n_bytes_cut, 'byte')} are of a message that was cut off or is damaged")
     return 0
 
 

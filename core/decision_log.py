@@ -203,18 +203,30 @@ def entries(data: bytes) -> Iterator[AnyEntry]:
     """
     if not data.startswith(MAGIC):
         raise InvalidSpec("decision log", f"begins with {data[: len(MAGIC)]!r}, not with {MAGIC!r}")
-    view, at = memoryview(data), len(MAGIC)
-    number = 0
-    while at + _LENGTH_BYTES <= len(data):
-        begin = at + _LENGTH_BYTES
-        at = begin + int.from_bytes(view[begin - _LENGTH_BYTES : begin], "little")
-        if at > len(data):
-            return
-        number += 1
+    view = memoryview(data)
+    for number, (begin, end) in enumerate(_whole(data), 1):
         try:
-            yield _decoder.decode(view[begin:at])
+            yield _decoder.decode(view[begin:end])
         except msgspec.MsgspecError as error:
             raise InvalidSpec("decision log", f"message {number} at byte {begin} is damaged: {error}") from error
 
 
-__all__ = ["MAGIC", "AnyEntry", "Choice", "entries", "frame"]
+def n_bytes_cut(data: bytes) -> int:
+    """How many bytes at the end of a log are a part of a message: few after a crash, many where a length is damaged."""
+    end = len(MAGIC)
+    for _, end in _whole(data):  # noqa: B007 - the last one is meant
+        pass
+    return len(data) - end
+
+
+def _whole(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each message that is there whole begins and ends."""
+    at = len(MAGIC)
+    while (begin := at + _LENGTH_BYTES) <= len(data):
+        at = begin + int.from_bytes(data[begin - _LENGTH_BYTES : begin], "little")
+        if at > len(data):
+            return
+        yield begin, at
+
+
+__all__ = ["MAGIC", "AnyEntry", "Choice", "entries", "frame", "n_bytes_cut"]

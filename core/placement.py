@@ -252,7 +252,10 @@ class PlacementIndex:
     ) -> list[Placed]:
         """Make the holds of the first of some tasks, whose room the kernel has taken."""
         node_ids, links_in = self._asking.columns.ids, self._asking.fit(demand).links
-        return self._holds.add_placed(demand, task_ids, rows.tolist(), pools.tolist(), node_ids, links_in)
+        n_before = len(self._holds.by_task)
+        placed = self._holds.add_placed(demand, task_ids, rows.tolist(), pools.tolist(), node_ids, links_in)
+        assert len(self._holds.by_task) == n_before + len(placed), "a task is given once"
+        return placed
 
     def place_many(
         self, groups: Sequence[tuple[Demand, Sequence[str]]], *, now_s: float = 0.0, rounds: int = 0

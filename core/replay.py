@@ -14,6 +14,9 @@ from beeyard.core.errors import InvalidSpec
 from beeyard.core.placement import PlacementIndex
 from beeyard.core.recorded_index import choices_of
 
+# What an index raises when it is told what nobody tells it, such as a task that is placed twice: a log is from a file.
+_IMPOSSIBLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
@@ -22,6 +25,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     n_tasks: int  # that found a place
     difference: str  # the first one, "" when all is the same
     digest: str  # SHA-256 of all decisions, the same wherever they are the same
+    n_bytes_cut: int  # at the end of the log, of a message that is not there whole
 
 
 def replay(data: bytes) -> Replay:
@@ -35,8 +39,12 @@ def replay(data: bytes) -> Replay:
     if not isinstance(begin, log.Begin):
         raise InvalidSpec("decision log", "does not begin with how its index was made")
     player = _Player(begin)
-    for entry in messages:
-        player.play(entry)
+    for number, entry in enumerate(messages, 2):
+        try:
+            player.play(entry)
+        except _IMPOSSIBLE as error:
+            reason = f"message {number}, {type(entry).__name__}, cannot have been: {error or type(error).__name__}"
+            raise InvalidSpec("decision log", reason) from error
         if player.difference:
             break
     return Replay(
@@ -44,6 +52,7 @@ def replay(data: bytes) -> Replay:
         n_tasks=player.n_tasks,
         difference=player.difference,
         digest=player.digest.hexdigest(),
+        n_bytes_cut=log.n_bytes_cut(data),
     )
 
 

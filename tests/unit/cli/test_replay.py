@@ -32,6 +32,15 @@ def test_a_log_that_comes_out_the_same(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(said[1]) == len("digest ") + 64
 
 
+def test_a_log_that_was_cut_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(b"".join(a_log()) + b"\xff\xff\0\0abc")
+    assert main(["replay", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "the last 7 bytes are of a message that was cut off or is damaged"
+    ]
+
+
 def test_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"
     changed = log.frame(log.Place(0, ("t1",), (), 0.0, (("n2", (), ()),)))

@@ -153,6 +153,12 @@ def test_s20_s21_most_frequent_reason_comes_first() -> None:
     assert nodes_of(index.place(demand, ["t1"])) == ["n4"]
 
 
+def test_a_task_that_is_given_twice_is_a_defect_of_the_caller() -> None:
+    """Its room would be taken twice and given back once."""
+    with pytest.raises(AssertionError, match="a task is given once"):
+        an_index("n1", "n2").place(Demand("web", cpu_nano=CPU), ["t1", "t2", "t1"])
+
+
 def test_s49_reservations_fit_at_equality_and_not_at_one_more() -> None:
     index = an_index("n1")
     assert index.feasible(Demand("w", cpu_nano=4 * CPU, memory_bytes=8 * GIB), "n1") == ""

@@ -112,6 +112,8 @@ def test_a_log_that_a_crash_cut_off_ends_early() -> None:
     for n_bytes in range(len(written[0]), len(data)):
         outcome = replay(data[:n_bytes])
         assert outcome.difference == ""
+        whole = [sum(map(len, written[: n + 1])) for n in range(len(written))]
+        assert outcome.n_bytes_cut == n_bytes - max(end for end in whole if end <= n_bytes)
         assert outcome.n_decisions == (n_bytes >= len(data) - len(written[-1]) - len(written[-2]))
 
 
@@ -133,6 +135,38 @@ def test_a_log_that_a_crash_cut_off_ends_early() -> None:
 def test_what_is_no_log_is_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(InvalidSpec, match=sentence.replace("(", r"\(")):
         replay(data)
+
+
+FROM = log.MAGIC + log.frame(log.Begin("", "spread")) + log.frame(log.NewDemand(0, Demand("s1", strategy="pack")))
+NODE = log.frame(log.SetNode(a_node("n1")))
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        (log.Place(0, ("t1", "t1"), (), 0.0, ()), "message 4, Place, cannot have been: a task is given once"),
+        (log.PlaceMany(((0, ("t1",)),), 0.0, 0, ()), "message 4, PlaceMany, cannot have been: zip"),
+        (log.PlaceMany(((0, tuple(map(str, range(300)))),), 0.0, 1 << 63, ((),)), "cannot have been: Python int too"),
+    ],
+)
+def test_a_log_of_what_no_index_is_told_is_refused(entry: log.AnyEntry, sentence: str) -> None:
+    """A file is damaged, or made by hand: whoever replays it gets a sentence."""
+    with pytest.raises(InvalidSpec, match=sentence):
+        replay(FROM + NODE + log.frame(entry))
+
+
+def test_a_task_that_is_placed_twice_is_no_log() -> None:
+    placed = log.frame(log.Place(0, ("t1",), (), 0.0, (("n1", (), ()),)))
+    assert replay(FROM + NODE + placed).difference == ""
+    with pytest.raises(InvalidSpec, match="message 5, Place, cannot have been: a task is placed once"):
+        replay(FROM + NODE + placed * 2)
+
+
+def test_a_damaged_length_is_told_by_what_it_leaves_unread() -> None:
+    data = b"".join(a_short_log()[0])
+    at = len(log.MAGIC + log.frame(log.Begin("", "spread")))
+    assert replay(data[:at] + b"\xff" * 4 + data[at + 4 :]).n_bytes_cut > len(data) // 2
+    assert replay(data).n_bytes_cut == 0
 
 
 def test_what_is_only_tried_is_not_written_down() -> None:
