@@ -6,10 +6,13 @@ The index writes into a buffer in memory as it decides; a task of its own append
 `FLUSH_S`. A crash so loses what came within that time and perhaps a part of one message, which readers leave out. Nothing
 waits for the disk. A new segment begins with what is in the index at that moment, and each start of the manager begins one.
 
-When the disk refuses, the manager goes on without its log and tries again later with a new segment.
+When the disk refuses, the manager goes on without its log and tries again later with a new segment. Nothing is buffered
+meanwhile, and a segment that has nothing whole in it yet is begun again: however long a disk is full, older ones stay.
 """
 
 from __future__ import annotations
+
+import re
 
 import structlog
 import trio
@@ -26,6 +29,7 @@ RETRY_S = 60.0
 BUFFER_BYTES_MAX = 64 << 20
 
 _SUFFIX = ".decisions"
+_NAME = re.compile(rf"[0-9]+{re.escape(_SUFFIX)}")  # others in the directory are somebody else's
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +47,14 @@ class DecisionLog:
         self._some = trio.Event()
         self._names: list[str] = []  # of the segments, the one that is written at the end
         self._size = 0  # of that one, without what was in the index when it began
+        self._is_empty = False  # nothing whole is in that one yet
         self._is_lost = False  # a part of it: a new one has to be begun
         self.index = RecordedIndex(self._take, strategy=config.strategy)
 
     def _take(self, data: bytes) -> None:
-        self._buffer.append(data)
-        self._n_buffered += len(data)
+        if not self._is_lost:
+            self._buffer.append(data)
+            self._n_buffered += len(data)
         self._some.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -62,18 +68,23 @@ class DecisionLog:
             except DiskError as error:
                 log.warning("decisions are not recorded", error=str(error), again_in_s=RETRY_S)
                 self._is_lost = True
+                self._emptied()
+                self._some.set()
                 await trio.sleep(RETRY_S)
 
     async def _write(self) -> None:
         """Append what is buffered, and begin a new segment where that is due."""
         if not self._names:
             names = await self._files.list(self._directory)
-            self._names = [name for name in names if name.endswith(_SUFFIX)]
+            self._names = sorted(filter(_NAME.fullmatch, names), key=_number)
             await self._begin_segment()
         if self._is_lost or self._n_buffered > BUFFER_BYTES_MAX:
             self._is_lost = False
             self._begin_log()
-            await self._begin_segment()
+            if self._is_empty:
+                await self._files.remove(self._path)  # a part of a message at most
+            else:
+                await self._begin_segment()
         data = self._emptied()
         is_full = self._size + len(data) >= self._segment_bytes
         if is_full:
@@ -81,7 +92,8 @@ class DecisionLog:
             self._begin_log()
         else:
             self._size += len(data)
-        await self._files.append(f"{self._directory}/{self._names[-1]}", data)
+        await self._files.append(self._path, data)
+        self._is_empty = False
         if is_full:
             await self._begin_segment()
 
@@ -100,11 +112,22 @@ class DecisionLog:
 
     async def _begin_segment(self) -> None:
         """Choose the next name, and make room for its file."""
-        last = int(self._names[-1].removesuffix(_SUFFIX)) if self._names else 0
+        last = _number(self._names[-1]) if self._names else 0
         self._names.append(f"{last + 1:08}{_SUFFIX}")
+        self._is_empty = True
         while len(self._names) > SEGMENTS:
             await self._files.remove(f"{self._directory}/{self._names[0]}")
             del self._names[0]
+
+    @property
+    def _path(self) -> str:
+        """Of the segment that is written."""
+        return f"{self._directory}/{self._names[-1]}"
+
+
+def _number(name: str) -> int:
+    """Of a segment: later ones have greater ones."""
+    return int(name.removesuffix(_SUFFIX))
 
 
 __all__ = ["FLUSH_S", "SEGMENTS", "DecisionLog"]

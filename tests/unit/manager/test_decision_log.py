@@ -38,6 +38,7 @@ class MemoryFiles:
     async def append(self, path: str, data: bytes) -> None:
         await trio.sleep(0.1)
         if self.refuses:
+            self.content[path] = self.content.get(path, b"") + data[:7]
             raise DiskError("write", path, "the disk is full")
         self.content[path] = self.content.get(path, b"") + data
 
@@ -116,12 +117,15 @@ async def test_old_segments_make_room(autojump_clock: trio.testing.MockClock) ->
 
 async def test_each_start_begins_a_segment(autojump_clock: trio.testing.MockClock) -> None:
     files = MemoryFiles()
-    files.content["/state/decisions/note.txt"] = b"of somebody else"
+    of_others = ("note.txt", "copy.decisions", "00000002 (1).decisions")
+    for name in of_others:
+        files.content[f"/state/decisions/{name}"] = b"of somebody else"
     for _ in range(SEGMENTS + 2):
         async with a_log(files) as recorder:
             place(recorder, 1)
             await trio.sleep(FLUSH_S + 1)
-    assert files.content.pop("/state/decisions/note.txt")
+    for name in of_others:
+        assert files.content.pop(f"/state/decisions/{name}")
     assert [path[-12:-10] for path in files.content] == [f"{n:02}" for n in range(3, SEGMENTS + 3)]
     assert n_decisions(files) == [1] * SEGMENTS
 
@@ -141,6 +145,27 @@ async def test_a_disk_that_refuses_costs_what_was_decided_meanwhile(autojump_clo
         place(recorder, 4)
         await trio.sleep(FLUSH_S + 1)
     assert n_decisions(files) == [1, 1]
+
+
+async def test_a_disk_that_is_full_for_long_costs_no_older_segment_and_no_memory(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    files = MemoryFiles()
+    for _ in range(SEGMENTS):
+        async with a_log(files) as recorder:
+            place(recorder, 1)
+            await trio.sleep(FLUSH_S + 1)
+    files.refuses = True
+    async with a_log(files) as recorder:
+        for n in range(3 * SEGMENTS):
+            await trio.sleep(RETRY_S)
+            place(recorder, n, 100)
+            assert recorder._n_buffered < SEGMENT_BYTES
+        files.refuses = False
+        await trio.sleep(RETRY_S + FLUSH_S + 1)
+        place(recorder, 99)
+        await trio.sleep(FLUSH_S + 1)
+    assert n_decisions(files) == [1] * SEGMENTS
 
 
 async def test_a_disk_that_does_not_keep_up_is_not_waited_for(
