@@ -35,9 +35,8 @@ class Packing(NamedTuple):
     n_batches: int
     n_tasks: int
     opened: int  # by the last one: nodes that were empty and have tasks now
-    by_kind: Sequence[
-        tuple[str, int, float | None]
-    ]  # kind, nodes that any packing opens for it, by what part more: None if 0
+    # Kind of resource, nodes that any packing opens for it, and by what part the last one opened more; None if that is none.
+    by_kind: Sequence[tuple[str, int, float | None]]
 
 
 class ManagerStatus(Protocol):

@@ -66,15 +66,19 @@ class Bridge:
     # --- what is asked ---------------------------------------------------------------------------------------------------
 
     def meta(self) -> bytes:
+        """See `Delegate.meta`."""
         return self.meta_bytes
 
     def broadcasts(self, overhead: int, limit: int) -> list[bytes]:
+        """See `Delegate.broadcasts`."""
         return self._context.broadcasts.draw(overhead, limit)
 
     def local_state(self, *, join: bool) -> bytes:
+        """See `Delegate.local_state`."""
         return self._push_pulls.local_state()
 
     def is_welcome(self, alive: Alive) -> bool:
+        """See `Delegate.is_welcome`."""
         if self._is_welcome is None or alive.node == self._context.name:
             return True
         try:
@@ -83,6 +87,7 @@ class Bridge:
             return self._is_welcome(alive.node, {})
 
     def ack_payload(self) -> bytes:
+        """See `Delegate.ack_payload`."""
         here = self.vivaldi.here
         if self._payload is None or self._payload[0] is not here:
             self._payload = here, encode_coordinate(here, short=True)
@@ -91,6 +96,7 @@ class Bridge:
     # --- what is told ----------------------------------------------------------------------------------------------------
 
     def notify_message(self, data: bytes) -> None:
+        """See `Delegate.notify_message`."""
         context = self._context
         try:
             message = _decoded_before(data) if len(data) <= _REPEATED_BYTES_MAX else decode_serf(data)
@@ -127,18 +133,23 @@ class Bridge:
         return True
 
     def merge_remote_state(self, data: bytes, *, join: bool) -> None:
+        """See `Delegate.merge_remote_state`."""
         self._push_pulls.merge(data, join=join)
 
     def notify_join(self, node: NodeRecord) -> None:
+        """See `Delegate.notify_join`."""
         self._context.roster.alive(self._context.now_s, node)
 
     def notify_leave(self, node: NodeRecord) -> None:
+        """See `Delegate.notify_leave`."""
         self._context.roster.gone(self._context.now_s, node)
 
     def notify_update(self, node: NodeRecord) -> None:
+        """See `Delegate.notify_update`."""
         self._context.roster.updated(self._context.now_s, node)
 
     def notify_conflict(self, existing: NodeRecord, other: NodeRecord) -> None:
+        """See `Delegate.notify_conflict`."""
         context = self._context
         is_news = context.rivals.get(other.address, 0.0) <= context.now_s
         if is_news:
@@ -159,6 +170,7 @@ class Bridge:
             del rivals[next(iter(rivals))]
 
     def notify_ping_complete(self, name: str, rtt_s: float, payload: bytes) -> None:
+        """See `Delegate.notify_ping_complete`."""
         self._context.rtts.observe(rtt_s)
         if not payload:
             return

@@ -67,6 +67,7 @@ class _Parser:
         self._scanner = scanner
 
     def alternatives(self, flags: frozenset[str], depth: int) -> Program:
+        """What stands between `|`, up to the end or a closing parenthesis."""
         if depth > DEPTH_MAX:
             raise self._scanner.wrong("too deep")
         piece, flags = self._sequence(flags, depth)

@@ -77,9 +77,11 @@ class KeyTally:
         self._primary_keys: dict[str, int] = {}
 
     def acknowledged(self, from_node: str) -> list[Event]:
+        """See `Tally.acknowledged`."""
         return []
 
     def answered(self, from_node: str, payload: bytes) -> list[Event]:
+        """See `Tally.answered`."""
         self._n_answers += 1
         try:
             response = decode_serf(payload)
@@ -99,9 +101,11 @@ class KeyTally:
         return []
 
     def is_complete(self) -> bool:
+        """See `Tally.is_complete`."""
         return self._n_answers >= self._n_members
 
     def done(self, n_acks: int, n_answers: int) -> list[Event]:
+        """See `Tally.done`."""
         return [
             KeysDone(
                 query_id=self._query_id,

@@ -30,9 +30,11 @@ class Vote:
         self._n_matching = 0
 
     def acknowledged(self, from_node: str) -> list[Event]:
+        """See `Tally.acknowledged`."""
         return []
 
     def answered(self, from_node: str, payload: bytes) -> list[Event]:
+        """See `Tally.answered`."""
         try:
             response = decode_serf(payload)
         except RemoteProtocolError:
@@ -43,9 +45,11 @@ class Vote:
         return []
 
     def is_complete(self) -> bool:
+        """See `Tally.is_complete`."""
         return False
 
     def done(self, n_acks: int, n_answers: int) -> list[Event]:
+        """See `Tally.done`."""
         self._finished()
         if self._n_answers == 0 and self._n_voters > 0:
             return []  # lost packets decide nothing; the next packet of the other one starts another vote

@@ -36,15 +36,19 @@ class ForApplication:
         self._query_id = query_id
 
     def acknowledged(self, from_node: str) -> list[Event]:
+        """See `Tally.acknowledged`."""
         return [QueryAck(query_id=self._query_id, from_node=from_node)]
 
     def answered(self, from_node: str, payload: bytes) -> list[Event]:
+        """See `Tally.answered`."""
         return [QueryAnswer(query_id=self._query_id, from_node=from_node, payload=payload)]
 
     def is_complete(self) -> bool:
+        """See `Tally.is_complete`."""
         return False  # who joins within the time may answer too
 
     def done(self, n_acks: int, n_answers: int) -> list[Event]:
+        """See `Tally.done`."""
         return [QueryDone(query_id=self._query_id, n_acks=n_acks, n_answers=n_answers)]
 
 

@@ -52,7 +52,6 @@ ENCRYPT: Final = 10
 NACK: Final = 11
 HAS_CRC: Final = 12
 ERROR: Final = 13
-HAS_LABEL: Final = 244  # memberlist 0.3 and newer, when it is told a label
 
 
 def encode(message: Message) -> bytes:

@@ -15,7 +15,6 @@ from beeyard.discovery.gossip.wire import lzw
 from beeyard.discovery.gossip.wire.dialect import U8, Fields, number, pack, raw, unpack_fields
 
 COMPOUND_PARTS_MAX: Final = 127  # memberlist 0.2.2 computes 2 * count in 8 bits, so that more are misread
-PART_BYTES_MAX: Final = 0xFFFF
 LZW: Final = 0  # the only algorithm
 CRC_BYTES: Final = 5  # the type and the sum
 
