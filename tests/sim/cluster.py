@@ -32,6 +32,7 @@ from tests.sim.node_hooks import POLICY, HookScripts, check_hook_order, check_ho
 from tests.sim.plugin import ClusterPlugin
 from tests.sim.pool_changes import PoolOperator
 from tests.sim.ports import check_every_port_leads
+from tests.sim.rest import AT_REST_S, LIVENESS_S, OTHERS_S, until_converged, until_empty, until_it_holds
 from tests.sim.services import DEVICES
 from tests.sim.sizes import Sizes, draw_sizes
 from tests.sim.strangers import Strangers
@@ -43,16 +44,7 @@ log = structlog.get_logger(__name__)
 MANAGER = "m1"
 NEIGHBOUR = "m1/agent"  # the manager's machine runs tasks too
 SAFETY_S = 400.0
-# Heartbeats, sessions that are given up, restart delays and TCP's longest pause, one after the other.
-LIVENESS_S = 400.0
-# As long as only a plugin is broken: pinned slots whose addresses strangers had wait longest, and no question to a plugin may
-# be waited for, which has 300 s.
-OTHERS_S = 200.0
 PLUGIN_ASKED_S = 35.0  # by then a plugin that is out is tried again
-# An address rests 30 s before it is free again.
-COOL_DOWN_S = 40.0
-# Whatever is under way while somebody looks is done by then: a stop may take 10 s of grace and some tries.
-AT_REST_S = 60.0
 # What a plugin was asked when its machine lost power is waited for longest, and then asked again.
 PLUGIN_AT_REST_S = LATE_S + AT_REST_S
 N_RACKS = 2
@@ -291,10 +283,10 @@ class Story:
         await cluster.until_ready(timeout_s=LIVENESS_S)
         await workload.activate_all()
         if self.plugin is not None:
-            await _until_converged(cluster, workload, without=PLUGIN_NETWORK)
+            await until_converged(cluster, workload, without=PLUGIN_NETWORK)
             await cluster.check_newcomer(PLUGIN_NETWORK)
             self.plugin.heal()
-        await _until_converged(cluster, workload)
+        await until_converged(cluster, workload)
         await workload.check_promises()
         log.info("tasks have an interface for themselves", n=sum(map(has_interface, self.history.tasks.values())))
         await until_it_holds(cluster.check_slots)
@@ -334,60 +326,3 @@ def _as_async(check: Callable[..., None], *arguments: Any) -> Callable[[], Await
         await trio.lowlevel.checkpoint()
 
     return checked
-
-
-async def _until_converged(cluster: Cluster, workload: Workload, *, without: str = "") -> None:
-    """Every service has its replicas running; `tests/sim/sizes.py` sees to it that all fit.
-
-    `without`: but for those on this network.
-    """
-    wanted_of = await workload.wanted_tasks(without)
-    wanted = sum(wanted_of.values())
-    limit_s = OTHERS_S if without else LIVENESS_S
-    deadline = trio.current_time() + limit_s
-    while True:
-        tasks = [task for task in await cluster.tasks() if task["ServiceID"] in wanted_of]
-        running = [task for task in tasks if task["Status"]["State"] == "running" and task["DesiredState"] == "running"]
-        # Tasks that end by themselves are replaced after a second: nearly all, at one moment, is all there ever is.
-        if len(running) >= wanted - wanted // 5:
-            return
-        assert trio.current_time() < deadline, (
-            f"{len(running)} of {wanted} tasks{f' on other networks than {without}' if without else ''} run "
-            f"{limit_s:g} s after everything {'else ' if without else ''}was healed: {_waiting(tasks)}"
-        )
-        await trio.sleep(1)
-
-
-async def until_empty(cluster: Cluster) -> None:
-    """No task is left, and every address has rested."""
-    deadline = trio.current_time() + LIVENESS_S
-    while True:
-        tasks = await cluster.tasks()
-        if not tasks and not any(checkers.running_tasks(machine) for machine in cluster.world.machines.values()):
-            break
-        assert trio.current_time() < deadline, f"not gone after {LIVENESS_S:g} s: {_waiting(tasks)}"
-        await trio.sleep(1)
-    await trio.sleep(COOL_DOWN_S)
-
-
-async def until_it_holds(check: Callable[[], Awaitable[None]], *, within_s: float = AT_REST_S) -> None:
-    """A check passes, at the latest when everything that is under way has ended."""
-    deadline = trio.current_time() + within_s
-    while True:
-        try:
-            await check()
-            return
-        except AssertionError:
-            if trio.current_time() >= deadline:
-                raise
-        await trio.sleep(1)
-
-
-def _waiting(tasks: list[dict[str, Any]]) -> list[str]:
-    """The first few tasks that do not run, with why."""
-    return [
-        f"{task['ID'][:8]} {task['Status']['State']} of {task['DesiredState']}: "
-        f"{task['Status'].get('Err') or task['Status'].get('Message')}"
-        for task in tasks
-        if task["Status"]["State"] != task["DesiredState"]
-    ][:5]

@@ -19,10 +19,11 @@ from beeyard.runtime.sim import SimMachine, SimWorld
 from beeyard.runtime.sim_gate import MachineParts
 from beeyard.runtime.sim_parts import FakeParts
 from tests.sim import checkers, layout
-from tests.sim.cluster import CONFIG, COOL_DOWN_S, MANAGER, Cluster, until_empty, until_it_holds
+from tests.sim.cluster import CONFIG, MANAGER, Cluster
 from tests.sim.history import History
 from tests.sim.layout import LAN, PLUGIN_NETWORK, RACKS, Layout
 from tests.sim.plugin import ClusterPlugin
+from tests.sim.rest import COOL_DOWN_S, until_empty, until_it_holds
 from tests.sim.sizes import Sizes
 from tests.sim.strangers import Strangers
 
