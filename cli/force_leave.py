@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         "alive is refused. The node and its tasks are the manager's: docker node rm.",
         allow_abbrev=False,
     )
-    parser.add_argument("node", metavar="NODE")
+    parser.add_argument("node", metavar="MEMBER")
     parser.add_argument("--prune", action="store_true", help="forget it at once, instead of a day later")
     add_socket(parser)
     options = parser.parse_args(arguments)

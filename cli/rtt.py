@@ -19,9 +19,9 @@ def main(arguments: list[str]) -> int:
         "other. 10 to 30 % off is usual, and below a millisecond it says little.",
         allow_abbrev=False,
     )
-    parser.add_argument("one", metavar="NODE", help="name of a member, which is its node's")
+    parser.add_argument("one", metavar="MEMBER", help="name of a member, which is its node's")
     parser.add_argument(
-        "other", nargs="?", default="", metavar="NODE", help="default: the member that is asked, on this host"
+        "other", nargs="?", default="", metavar="MEMBER", help="default: the member that is asked, on this host"
     )
     add_socket(parser)
     options = parser.parse_args(arguments)

@@ -16,7 +16,7 @@ from beeyard.discovery.gossip.wire.packet import COMPOUND_OVERHEAD, COMPOUND_PAR
 
 USER_OVERHEAD = 1  # memberlist's type byte before a user message
 # While one packet cannot take all news (many members join at once), a piece of it goes to fewer members in each round, so
-# rounds come at this part of the interval. What is sent in all stays the same. So does a refutation.
+# rounds come at this part of the interval; what is sent in all stays the same. A refutation has its round as soon.
 HASTE_PART = 0.25
 
 
