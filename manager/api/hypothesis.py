@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from beeyard.core import constraint
-from beeyard.core.labels import LABEL_STRATEGY, check_service_labels
+from beeyard.core.labels import LABEL_STRATEGY
 from beeyard.core.model import Service, ServiceSpec, Task
 from beeyard.core.pins import pins_of
-from beeyard.manager.api.lookup import find_network
+from beeyard.manager.control.service import checked_placement
 from beeyard.manager.store import View
 
 # No service has an id or a name with a space.
@@ -33,13 +32,9 @@ def new_service(view: View, spec: ServiceSpec) -> Service:
     """A service as it would be stored, its networks as ids. That no node has its image, say, is part of the answer, no error.
 
     Raises:
-        InvalidSpec, NotFound, Ambiguous
+        InvalidSpec
     """
-    constraint.parse_all(spec.task.constraints)
-    check_service_labels(spec.labels)
-    network_ids = tuple(find_network(view, target).id for target in spec.task.network_ids)
-    task = msgspec.structs.replace(spec.task, network_ids=network_ids)
-    return Service(id=NOBODY, spec=msgspec.structs.replace(spec, name=spec.name or NOBODY, task=task))
+    return Service(id=NOBODY, spec=checked_placement(view, msgspec.structs.replace(spec, name=spec.name or NOBODY)))
 
 
 __all__ = ["NOBODY", "new_service", "next_task"]

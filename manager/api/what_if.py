@@ -52,7 +52,10 @@ async def what_if(context: Context, call: Call) -> Reply:
 
 def _scale(context: Context, fields: Fields) -> dict[str, Any]:
     """More tasks of a service that exists: those that it has not and should have are among them."""
-    service = find_service(context.store, fields.text("Service"))
+    wanted = fields.text("Service")
+    if not wanted:
+        raise InvalidSpec(fields.name_of("Service"), "give the name or id of a service")
+    service = find_service(context.store, wanted)
     replicas = fields.integer("Replicas", service.spec.replicas, maximum=REPLICAS_MAX)
     fields.finish()
     tasks = context.store.tasks_of_service(service.id)
@@ -128,6 +131,10 @@ def _nodes(context: Context, fields: Fields) -> list[str]:
     if wanted:
         return [find_node(context.store, wanted).id]
     parsed = constraint.parse_all(constraint.split(expression))
+    if not parsed:  # which every node would satisfy
+        raise InvalidSpec(
+            fields.name_of("Constraint"), f"{expression!r:.80} has no expression, such as node.labels.rack==r1"
+        )
     nodes = context.store.nodes.values()
     satisfies = constraint.matcher(parsed, nodes)
     meant = [node.id for node in nodes if satisfies(node)]

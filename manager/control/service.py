@@ -124,18 +124,30 @@ def _given_by(labels: Mapping[str, str]) -> tuple[object, ...]:
 
 def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = None) -> ServiceSpec:
     """The spec with its networks as ids, once everything in it can work in this cluster."""
-    constraint.parse_all(spec.task.constraints)
-    if present is None or spec.labels != present.labels:
-        check_service_labels(spec.labels)
     # A service that exists may still be scaled or removed when the last node that runs its image is gone.
     if present is None or spec.task.image != present.task.image:
         _check_image(tx, spec.task.image)
     if present is None or spec.task != present.task:
         _check_command(spec)
-    network_ids = tuple(_network_id(tx, target) for target in spec.task.network_ids)
+    return checked_placement(tx, spec, present)
+
+
+def checked_placement(view: View, spec: ServiceSpec, present: ServiceSpec | None = None) -> ServiceSpec:
+    """The spec with its networks as ids, once all that decides where its tasks go can be followed.
+
+    Args:
+        present: what the service is now; None: there is none yet.
+
+    Raises:
+        InvalidSpec
+    """
+    constraint.parse_all(spec.task.constraints)
+    if present is None or spec.labels != present.labels:
+        check_service_labels(spec.labels)
+    network_ids = tuple(_network_id(view, target) for target in spec.task.network_ids)
     for network_id in network_ids:
         if network_ids.count(network_id) > 1:
-            raise InvalidSpec("Networks", f"network {_network_name(tx, network_id)} is given twice")
+            raise InvalidSpec("Networks", f"network {_network_name(view, network_id)} is given twice")
     if HOST_NETWORK_ID in network_ids and len(network_ids) > 1:
         raise InvalidSpec("Networks", "the network host gives a task its node's own network and goes with no other")
     if HOST_NETWORK_ID in network_ids:
@@ -143,7 +155,7 @@ def _checked(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None = N
     if len(network_ids) > POOL_NETWORKS_MAX:
         raise InvalidSpec("Networks", f"{len(network_ids)} are given: a task can be in {POOL_NETWORKS_MAX}")
     named = msgspec.structs.replace(spec, task=msgspec.structs.replace(spec.task, network_ids=network_ids))
-    check_slots(tx, named, present)
+    check_slots(view, named, present)
     return named
 
 
@@ -175,10 +187,10 @@ def _check_ports_of_host(spec: ServiceSpec) -> None:
             )
 
 
-def _network_id(tx: Transaction, target: str) -> str:
+def _network_id(view: View, target: str) -> str:
     if target in (HOST_NETWORK_ID, HOST_NETWORK_NAME):
         return HOST_NETWORK_ID
-    network = tx.get(Network, target) or tx.by_name(Network, target)
+    network = view.get(Network, target) or view.by_name(Network, target)
     if network is None:
         raise InvalidSpec("Networks", f"network {target} not found")
     if network.config_only:
@@ -189,9 +201,9 @@ def _network_id(tx: Transaction, target: str) -> str:
     return network.id
 
 
-def _network_name(tx: Transaction, network_id: str) -> str:
-    network = tx.get(Network, network_id)
+def _network_name(view: View, network_id: str) -> str:
+    network = view.get(Network, network_id)
     return network.name if network else HOST_NETWORK_NAME
 
 
-__all__ = ["count_tasks", "create_service", "remove_service", "rollback_service", "update_service"]
+__all__ = ["checked_placement", "count_tasks", "create_service", "remove_service", "rollback_service", "update_service"]

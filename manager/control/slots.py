@@ -14,12 +14,12 @@ from beeyard.core.model import Network, ServiceSpec, UpdateOrder
 from beeyard.core.network_options import PASSTHRU
 from beeyard.core.pins import Pins, has_slot_macs, pins_of
 from beeyard.core.pools import ResolvedPool, pools_of, segment_of
-from beeyard.manager.store import Transaction
+from beeyard.manager.store import View
 
 _ADDRESSES, _MAC = f"label {LABEL_ADDRESSES}", f"label {LABEL_MAC}"
 
 
-def check_slots(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None) -> None:
+def check_slots(view: View, spec: ServiceSpec, present: ServiceSpec | None) -> None:
     """Refuse labels that cannot be followed.
 
     Args:
@@ -34,8 +34,8 @@ def check_slots(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None)
     if present is not None and msgspec.structs.replace(present, replicas=spec.replicas) == spec:
         _check_number(spec)
         return
-    networks = [network for id_ in spec.task.network_ids if (network := tx.get(Network, id_)) is not None]
-    all_networks = list(tx.networks.values())
+    networks = [network for id_ in spec.task.network_ids if (network := view.get(Network, id_)) is not None]
+    all_networks = list(view.networks.values())
     if has_slot_macs(spec.labels):
         _check_macs(spec, {network.name: pools_of(network, all_networks) for network in networks})
     if LABEL_ADDRESSES in spec.labels:
@@ -47,7 +47,7 @@ def check_slots(tx: Transaction, spec: ServiceSpec, present: ServiceSpec | None)
             )
             raise InvalidSpec(_ADDRESSES, reason)
         _check_number(spec)
-        _check_pins(tx, pins, _pools(networks, all_networks), spec.name)
+        _check_pins(view, pins, _pools(networks, all_networks), spec.name)
 
 
 def _check_number(spec: ServiceSpec) -> None:
@@ -93,7 +93,7 @@ def _pools(networks: Sequence[Network], all_networks: Sequence[Network]) -> list
     return pools
 
 
-def _check_pins(tx: Transaction, pins: Pins, pools: Sequence[ResolvedPool], service_name: str) -> None:
+def _check_pins(view: View, pins: Pins, pools: Sequence[ResolvedPool], service_name: str) -> None:
     """Each address may be held by others now, and is then waited for; what can never be given is refused."""
     subnets = [[ipaddress.ip_network(config.subnet) for config in pool.ipam] for pool in pools]
     for slot in range(1, len(pins) + 1):
@@ -103,16 +103,16 @@ def _check_pins(tx: Transaction, pins: Pins, pools: Sequence[ResolvedPool], serv
             names = ", ".join(pool.name for pool in pools)
             raise InvalidSpec(_ADDRESSES, f"{text} is in no subnet of one pool of {names}")
     segments = {pool.segment: None for pool in pools}
-    taken = _never_given(tx, list(segments), service_name)
+    taken = _never_given(view, list(segments), service_name)
     for address in pins.all():
         if address in taken:
             raise InvalidSpec(_ADDRESSES, f"{address} is {taken[address]}")
 
 
-def _never_given(tx: Transaction, segments: Sequence[str], service_name: str) -> dict[str, str]:
+def _never_given(view: View, segments: Sequence[str], service_name: str) -> dict[str, str]:
     """Addresses on some segments that no slot of a service can have, and what each is."""
     taken: dict[str, str] = {}
-    all_networks = list(tx.networks.values())
+    all_networks = list(view.networks.values())
     for network in all_networks:
         if segment_of(network) not in segments:
             continue
@@ -124,23 +124,23 @@ def _never_given(tx: Transaction, segments: Sequence[str], service_name: str) ->
                 taken[_plain(address)] = f"the auxiliary address {name} of network {network.name}"
             if config.gateway:
                 taken[_plain(config.gateway)] = f"the gateway of network {network.name}"
-    for node in tx.nodes.values():
+    for node in view.nodes.values():
         for link in node.description.links:
             for address in link.addresses:
                 taken[_plain(address)] = f"an address of node {node.description.hostname or node.id} itself"
-    taken |= pinned_addresses(tx, segments, service_name)
+    taken |= pinned_addresses(view, segments, service_name)
     return taken
 
 
-def pinned_addresses(tx: Transaction, segments: Sequence[str], service_name: str = "") -> dict[str, str]:
+def pinned_addresses(view: View, segments: Sequence[str], service_name: str = "") -> dict[str, str]:
     """Addresses on some segments that are pinned to slots, with what they are, but for those of one service."""
     taken: dict[str, str] = {}
-    all_networks = list(tx.networks.values())
-    for service in tx.services.values():
+    all_networks = list(view.networks.values())
+    for service in view.services.values():
         pins = pins_of(service.spec.labels)
         if service.spec.name == service_name or not len(pins):
             continue
-        networks = [network for id_ in service.spec.task.network_ids if (network := tx.get(Network, id_)) is not None]
+        networks = [network for id_ in service.spec.task.network_ids if (network := view.get(Network, id_)) is not None]
         if any(pool.segment in segments for network in networks for pool in pools_of(network, all_networks)):
             taken.update(dict.fromkeys(pins.all(), f"pinned by service {service.spec.name}"))
     return taken

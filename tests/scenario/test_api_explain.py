@@ -241,7 +241,9 @@ async def test_tasks_that_nobody_wants_are_not_replaced() -> None:
         ({"Drain": {"Constraint": "rack==r1"}}, 400, "invalid constraint: no node has rack; give one of"),
         ({"Drain": {"Constraint": "node.labels.rack==r1,node.labels.==x"}}, 400, "no node has node.labels.; give one"),
         ({"Drain": {"Rack": "r1"}}, 400, "Drain.Rack"),
+        ({"Lost": {"Constraint": " , "}}, 400, "Lost.Constraint: ' , ' has no expression"),
         ({"Scale": {"Service": "nobody"}}, 404, "service nobody not found"),
+        ({"Scale": {"Replicas": 3}}, 400, "invalid Scale.Service: give the name or id of a service"),
         ({"Scale": {"Service": "web", "Replicas": -1}}, 400, "Scale.Replicas"),
         ({"Service": {"Name": "x"}}, 400, "mismatched Runtime and *Spec fields"),
         ({"Service": [1]}, 400, "it must be a JSON object"),
@@ -252,6 +254,29 @@ async def test_what_makes_no_question_is_refused(body: Any, status: int, message
     async with an_api(*a_yard()) as api:
         reply = await api.call("POST", WHAT_IF, body)
         assert (reply.status, message in reply.json["message"]) == (status, True), reply.body
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Labels": {"beeyard.strategy": "packk"}}, "'packk' is none of spread, pack, shape, fgd"),
+        ({"Labels": {"beeyard.stratgy": "pack"}}, "no label of a service has this name"),
+        ({"Labels": {"beeyard.addresses": "10.0.0.1-10.0.0.4"}}, "label beeyard.addresses"),
+        ({"TaskTemplate": {"Networks": [{"Target": "nolan"}]}}, "network nolan not found"),
+        ({"TaskTemplate": {"Networks": [{"Target": f"net{n}"} for n in range(40)]}}, "a task can be in"),
+    ],
+)
+async def test_a_service_that_could_not_be_created_is_no_question(change: dict[str, Any], message: str) -> None:
+    """Refused in the words of `docker service create`, whatever nodes would make of it."""
+    body = a_service_body() | {"Labels": change.get("Labels", {})}
+    body["TaskTemplate"]["ContainerSpec"]["Args"] = ["sleep", "9"]
+    body["TaskTemplate"] |= change.get("TaskTemplate", {})
+    networks = [a_network_from(f"c{n}", network_id=f"i{n}", name=f"net{n}") for n in range(40)]
+    async with an_api(*a_yard(), *networks) as api:
+        asked_about = await api.call("POST", WHAT_IF, {"Service": body})
+        created = await api.call("POST", "/services/create", body | {"Name": "other"})
+        assert (asked_about.status, message in asked_about.json["message"]) == (400, True), asked_about.body
+        assert (created.status, created.json) == (400, asked_about.json)
 
 
 async def test_a_question_about_more_tasks_than_the_manager_has_time_for_is_refused(
