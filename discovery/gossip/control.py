@@ -22,6 +22,7 @@ from beeyard.core.errors import ClusterError, HostError, InvalidSpec
 from beeyard.discovery.gossip.metrics import exposition
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.gossip.serf.event import KeysDone, Member, QueryAck, QueryAnswer
+from beeyard.discovery.gossip.wire.keyring import decode_key
 from beeyard.runtime.host import Connection, Net
 
 # An event is 512 bytes and a question 1,024; names and expressions come on top, all of it in base64 and JSON.
@@ -236,12 +237,7 @@ class Control:
         change = {"install": self._node.install_key, "use": self._node.use_key, "remove": self._node.remove_key}
         if request.action not in change:
             raise InvalidSpec("action", f"{request.action!r} is none of list, install, use, remove")
-        key = _decoded(request.key, "key")
-        if len(key) not in (16, 24, 32):
-            raise InvalidSpec(
-                "key", f"it has {len(key)} bytes: 16, 24 or 32 are needed, in base64, as from serf keygen"
-            )
-        return await change[request.action](key)
+        return await change[request.action](decode_key(request.key))
 
     def _shown_keys(self, done: KeysDone) -> Answer:
         return {

@@ -148,11 +148,12 @@ class Exchanges:
                 await self._send(connection, self._serf.push_pull(trio.current_time(), join=join))
                 if message.nodes:
                     self._serf.merge(trio.current_time(), message, join=join)
-            case Ping(seq_no=seq_no, node=node) if node in ("", self._serf.me.name):
-                await self._send(connection, Ack(seq_no=seq_no))
+            case Ping():
+                if (answer := self._serf.answer_stream_ping(message)) is not None:
+                    await self._send(connection, answer)
             case User():
                 self._serf.handle(trio.current_time(), message, _address(connection.remote))
-            case _:  # nothing at all, a ping for somebody else, or an answer to no question
+            case _:  # nothing at all, or an answer to no question
                 pass
 
     # --- both

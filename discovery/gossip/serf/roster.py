@@ -40,8 +40,7 @@ from beeyard.discovery.gossip.serf.event import (
     MemberUpdate,
 )
 from beeyard.discovery.gossip.serf.tags import tags_of
-
-LEFT_STATE = 3  # of a NodeRecord
+from beeyard.discovery.gossip.swim.roster import LEFT
 
 
 class Intent(NamedTuple):
@@ -88,7 +87,7 @@ class Roster:
         known = self.by_name.get(node.name)
         if known is None or known.status not in ("alive", "leaving"):
             return
-        if known.status == "leaving" or node.state == LEFT_STATE:
+        if known.status == "leaving" or node.state == LEFT:
             self._become(known, "left", now_s)
         else:
             self._become(known, "failed", now_s)
@@ -241,4 +240,4 @@ def _versions(vsn: bytes) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     return (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
 
 
-__all__ = ["LEFT_STATE", "Roster"]
+__all__ = ["Roster"]

@@ -30,14 +30,12 @@ from beeyard.discovery.gossip.serf.tags import meta_of
 from beeyard.discovery.gossip.serf.user_events import UserEvents
 from beeyard.discovery.gossip.serf.vivaldi import distance_s
 from beeyard.discovery.gossip.swim import LAN, Config, Memberlist
-from beeyard.discovery.gossip.wire.keyring import Keyring
+from beeyard.discovery.gossip.swim.roster import SUSPECT
+from beeyard.discovery.gossip.wire.keyring import KEY_LENGTHS, SEAL_OVERHEAD, Keyring
 from beeyard.discovery.gossip.wire.serf_codec import encode_serf
 
 State = Literal["alive", "leaving", "left"]
 
-SEAL_BYTES = 29  # what encryption adds to a datagram
-SUSPECT = 1  # state of a record
-KEY_BYTES = (16, 24, 32)
 NAME_BYTES_MAX = 128  # Source: what Serf 0.9.5 and newer take where they check names
 
 
@@ -118,7 +116,7 @@ class Serf:
             self._bridge.forget(event.member.name)
 
     def _set_overhead(self) -> None:
-        self._memberlist.packet_overhead_bytes = SEAL_BYTES if self._keyring else 0
+        self._memberlist.packet_overhead_bytes = SEAL_OVERHEAD if self._keyring else 0
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -315,7 +313,7 @@ class Serf:
 
     def _ask_keys(self, now_s: float, name: str, key: bytes) -> int:
         self._context.now_s = now_s
-        if name != LIST and len(key) not in KEY_BYTES:
+        if name != LIST and len(key) not in KEY_LENGTHS:
             raise InvalidSpec("key", f"has 16, 24 or 32 bytes, not {len(key)}")
         query_id = self._queries.own.new_id()
         tally = KeyTally(query_id, self._memberlist.n_alive)

@@ -11,10 +11,9 @@ import math
 import random
 from collections.abc import Sequence
 
+from beeyard.core.membership import DIMENSIONS, ERROR_MAX
 from beeyard.discovery.gossip.message import Coordinate
 
-DIMENSIONS = 8
-ERROR_MAX = 1.5  # of who has seen nothing yet
 CE = 0.25  # the most that one observation moves the error
 CC = 0.25  # and the place
 N_ADJUSTMENTS = 20
@@ -155,4 +154,4 @@ def _is_plausible(other: Coordinate) -> bool:
     return len(other.vec) == DIMENSIONS and _is_finite(other) and other.error >= 0.0 and other.height >= 0.0
 
 
-__all__ = ["DIMENSIONS", "ORIGIN", "Vivaldi", "distance_s", "raw_distance_s"]
+__all__ = ["ORIGIN", "Vivaldi", "distance_s", "raw_distance_s"]

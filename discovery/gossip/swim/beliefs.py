@@ -21,13 +21,13 @@ from beeyard.discovery.gossip.swim.context import Context
 from beeyard.discovery.gossip.swim.mail import Mail
 from beeyard.discovery.gossip.swim.roster import ALIVE, DEAD, LEFT, SUSPECT, Member
 from beeyard.discovery.gossip.swim.suspicion import Suspicion
+from beeyard.discovery.gossip.wire.limits import META_BYTES_MAX
 
-META_BYTES_MAX = 512  # Source: MetaMaxSize in memberlist's net.go
 # A suspect whose time is up is asked once more, for so much of the probe interval. Otherwise a member that was frozen for six
 # seconds has 0.2 s to speak, of 20, which is little on a busy machine. Who vanished is found later by as much.
 LAST_WORD_PART = 0.25
-# Incarnations have 32 bits. Whoever is accused under the last one cannot refute it (the peer's number wraps to 0), counts as
-# dead, is forgotten after a while and then taken in anew.
+# Incarnations have 32 bits. Whoever is accused under the last one cannot refute it (memberlist's number wraps to 0), counts
+# as dead, is forgotten after a while and then taken in anew.
 INCARNATION_MAX = 0xFFFF_FFFF
 
 
@@ -259,7 +259,7 @@ def _record(said: Alive, address: Address) -> NodeRecord:
 def is_compatible(theirs: bytes, mine: bytes) -> bool:
     """Whether each speaks what the other understands, in both layers. Who does not say (short or empty) is let in.
 
-    The peer refuses a whole exchange if one record in it does not fit, so that one bad member keeps all from joining: here
+    Memberlist refuses a whole exchange if one record in it does not fit, so that one bad member keeps all from joining: here
     only that member is refused. Source: memberlist 0.2.2 memberlist.go `verifyProtocol`.
     """
     if theirs == mine or len(theirs) < 6 or len(mine) < 6:

@@ -23,7 +23,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     suspicion_max_mult: int = 6
     # Of that shortest time, the part that is enough when the suspect's host itself refuses a TCP connection: no process
     # listens there. It is positive evidence, which a slow member cannot produce about another (a frozen process still
-    # accepts). 0.5 leaves a daemon that restarts 2 s to come back; 1 is the peer's behaviour.
+    # accepts). 0.5 leaves a daemon that restarts 2 s to come back; 1 is what memberlist does.
     refused_part: float = 0.5
 
     # Gossip: so many members get a packet every interval while there is something to say; every broadcast is sent
@@ -40,7 +40,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # A dead member's name may be taken over from another address after so long; 0: when it would be forgotten.
     reclaim_s: float = 0.0
 
-    # Bounds on what peers can make us keep; a record takes about 1 KiB. Ours, not the peer's, which has none.
+    # Bounds on what peers can make us keep; a record takes about 1 KiB. Ours: memberlist has none.
     members_max: int = 16_384
     name_bytes_max: int = 255
 

@@ -24,7 +24,7 @@ class Mail:
     """Sends packets, and holds the queue of memberlist's own broadcasts.
 
     Gossip rests while there is nothing to say. The first news after a rest goes out at once, what follows within the
-    interval waits for its end; the peer always waits for the next tick of its clock. No member sends more by that.
+    interval waits for its end; memberlist always waits for the next tick of its clock. No member sends more by that.
     """
 
     def __init__(self, context: Context) -> None:

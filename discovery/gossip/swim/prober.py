@@ -7,7 +7,7 @@ the end of the interval nobody's answer is an accusation. With own troubles (`Co
 member that is slow itself accuses late.
 
 Helpers that had no answer either say so (nack). A helper that says nothing means that it is the prober who hears nothing:
-its health gets worse by each. The peer's nacks take the ping's timeout twice and come just after the verdict, so that each
+its health gets worse by each. Memberlist's nacks take the ping's timeout twice and come just after the verdict, so that each
 probe of a dead member makes its prober feel sick; here helpers answer sooner and the prober waits for nacks a little longer.
 
 Source: SWIM, section 3.1; Lifeguard, section IV; memberlist 0.2.2 state.go `probeNode`, net.go `handleIndirectPing`.
@@ -34,7 +34,7 @@ from beeyard.discovery.gossip.swim.timers import Timer
 
 # A helper's nack leaves after this part of the timeout, to be there before a peer's verdict at twice the timeout.
 NACK_PART = 0.8
-# A prober's patience for nacks after the verdict, in timeouts: the peer's nacks are late by a round trip.
+# A prober's patience for nacks after the verdict, in timeouts: memberlist's nacks are late by a round trip.
 NACK_PATIENCE = 0.5
 # Pings done for others at a time. 1,000 members with 2 % loss in both directions and 3 helpers each ask for 120 a second.
 ERRANDS_MAX = 256

@@ -101,7 +101,7 @@ class Roster:
     def pick(self, count: int, wanted: Callable[[Member], bool]) -> list[Member]:
         """Up to `count` different members at random; possibly fewer than there are, if few are wanted.
 
-        O(count) on average. With few members all are looked at, with many some random ones, as the peer does.
+        O(count) on average. With few members all are looked at, with many some random ones, as memberlist does.
         """
         order = self._order
         n = len(order)

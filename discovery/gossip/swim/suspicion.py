@@ -14,7 +14,7 @@ from beeyard.discovery.gossip.swim.timers import Timer
 
 
 def suspicion_min_s(config: Config, n_known: int) -> float:
-    """The shortest time, enough for a refutation to come around. The logarithm is cut to 1/1000, as the peer does."""
+    """The shortest time, enough for a refutation to come around. The logarithm is cut to 1/1000, as memberlist does."""
     scale = max(1.0, math.log10(max(1, n_known)))
     return config.suspicion_mult * math.floor(scale * 1000) / 1000 * config.probe_interval_s
 

@@ -134,7 +134,7 @@ def _without_padding(plain: bytes) -> bytes:
 
 def _check_length(key: bytes) -> None:
     if len(key) not in KEY_LENGTHS:
-        raise InvalidSpec("key", f"has {len(key)} bytes: must have 16, 24 or 32")
+        raise InvalidSpec("key", f"has {len(key)} bytes: must have 16, 24 or 32, as `serf keygen` makes them")
 
 
 def keys_from_json(text: str) -> list[bytes]:

@@ -13,6 +13,7 @@ import msgpack
 import msgspec
 
 from beeyard.core.errors import RemoteProtocolError
+from beeyard.core.membership import DIMENSIONS
 from beeyard.discovery.gossip.message import Coordinate
 from beeyard.discovery.gossip.wire.dialect import (
     Fields,
@@ -29,7 +30,6 @@ from beeyard.discovery.gossip.wire.pieces import plain_values
 
 TAGS_FOLLOW: Final = 255  # Source: tagMagicByte; meta without it is the tag "role" of Serf's protocol 2 and older
 COORDINATE_VERSION: Final = 1  # Source: PingVersion
-DIMENSIONS = 8
 FILTER_NODES: Final = 0
 FILTER_TAG: Final = 1
 FILTER_NAMES_MAX = 1 << 12  # no query that Serf sends has room for as many

@@ -214,10 +214,13 @@ def test_user_event_is_told_here_and_to_all_once() -> None:
     assert play.events() == [UserEventCame(l_time=10, name="third")]
 
 
-@pytest.mark.parametrize(("name", "payload"), [("", b"x"), ("x", b"x" * 512), ("x" * 513, b"")])
-def test_user_event_that_is_too_large_is_refused(name: str, payload: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "payload", "sentence"),
+    [("", b"x", "name is empty"), ("x", b"x" * 512, "512 bytes"), ("x" * 513, b"", "512 bytes")],
+)
+def test_user_event_without_a_name_or_too_large_is_refused(name: str, payload: bytes, sentence: str) -> None:
     """And has no effect."""
     play = Play("b")
-    with pytest.raises(InvalidSpec, match="512 bytes"):
+    with pytest.raises(InvalidSpec, match=sentence):
         play.serf.send_event(play.now_s, name, payload)
     assert play.events() == play.broadcasts() == []

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from beeyard.core.membership import ERROR_MAX
 from beeyard.discovery.gossip.message import Coordinate
 from beeyard.discovery.gossip.serf.vivaldi import (
-    ERROR_MAX,
     HEIGHT_MIN_S,
     ORIGIN,
     Vivaldi,
