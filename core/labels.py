@@ -1,6 +1,7 @@
 """The labels by which users say what Docker has no field for. All begin with `beeyard.`; no others begin so.
 
-A label of this kind that nobody reads would be a wish that is ignored in silence, so unknown ones are refused.
+A label of this kind that nobody reads would be a wish that is ignored in silence, so unknown ones are refused, also those
+that only differ in case.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def check_service_labels(labels: Mapping[str, str]) -> None:
         InvalidSpec: a name that no label of a service has, or a value that this one cannot have.
     """
     for label in sorted(labels):
-        if label.startswith(PREFIX) and label not in SERVICE_LABELS:
+        if label.lower().startswith(PREFIX) and label not in SERVICE_LABELS:
             known = ", ".join(SERVICE_LABELS)
             raise InvalidSpec(f"label {label}", f"no label of a service has this name: known are {known}")
     if (value := labels.get(LABEL_ON_ISOLATION, FENCE)) != FENCE:
@@ -50,7 +51,6 @@ def check_service_labels(labels: Mapping[str, str]) -> None:
     if (value := labels.get(LABEL_MAC, PER_SLOT)) != PER_SLOT:
         reason = f"{value!r:.80} is not {PER_SLOT}: leave it out for MAC addresses that follow from the addresses"
         raise InvalidSpec(f"label {LABEL_MAC}", reason)
-
     if (value := labels.get(LABEL_STRATEGY, "")) not in ("", *STRATEGIES):
         reason = f"{value!r:.80} is none of {', '.join(STRATEGIES)}: leave it out for the cluster's own"
         raise InvalidSpec(f"label {LABEL_STRATEGY}", reason)
@@ -63,7 +63,7 @@ def check_network_labels(labels: Mapping[str, str]) -> None:
         InvalidSpec: a name that no label of a network has.
     """
     for label in sorted(labels):
-        if label.startswith(PREFIX) and label not in NETWORK_LABELS:
+        if label.lower().startswith(PREFIX) and label not in NETWORK_LABELS:
             known = ", ".join(NETWORK_LABELS)
             raise InvalidSpec(f"label {label}", f"no label of a network has this name: known are {known}")
 

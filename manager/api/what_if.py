@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import trio
 from starlette.routing import Route
 
@@ -24,6 +25,7 @@ from beeyard.manager.api.explain import show_explanation, show_node, show_nodes
 from beeyard.manager.api.fields import Fields
 from beeyard.manager.api.hypothesis import new_service, next_task
 from beeyard.manager.api.lookup import find_node, find_service
+from beeyard.manager.control.service import checked_placement
 
 # Tasks that one question is about at most: 0.2 to 0.3 s, during which the manager does nothing else.
 TASKS_MAX = 25_000
@@ -58,6 +60,7 @@ def _scale(context: Context, fields: Fields) -> dict[str, Any]:
     service = find_service(context.store, wanted)
     replicas = fields.integer("Replicas", service.spec.replicas, maximum=REPLICAS_MAX)
     fields.finish()
+    checked_placement(context.store, msgspec.structs.replace(service.spec, replicas=replicas), service.spec)
     tasks = context.store.tasks_of_service(service.id)
     staffed = sum(task.desired_state <= TaskState.RUNNING and task.holds_room for task in tasks)
     return _service(context, service, max(0, replicas - staffed), staffed)

@@ -57,7 +57,7 @@ async def asked(api: ApiWorld, body: Any) -> Any:
 # --- explain -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", [{"service": "db"}, {"task": "t7"}, {"name": "db"}, {"name": "t7"}])
+@pytest.mark.parametrize("query", [{"service": "db"}, {"task": "t7"}, {"name": "db"}, {"name": "t7"}, {"name": "db.1"}])
 async def test_a_service_or_a_task_that_waits_is_explained(query: dict[str, str]) -> None:
     db = a_service("s2", name="db", task=R9)
     async with an_api(*a_yard(), db, waiting("t7", 1), waiting("t8", 2)) as api:
@@ -72,11 +72,15 @@ async def test_a_service_or_a_task_that_waits_is_explained(query: dict[str, str]
         assert [one["Text"] for one in answer["Reasons"]] == sentence[18:-1].split("; ")
         assert answer["Relaxations"] == [
             {
-                "Text": "drop node.labels.rack==r9: 2 nodes",
+                "Text": "without constraint node.labels.rack==r9: 2 nodes",
                 "Nodes": 2,
                 "Such": [{"ID": "n1", "Name": "yard1"}, {"ID": "n2", "Name": "yard2"}],
                 "Changes": [
-                    {"Kind": "constraint", "Text": "drop node.labels.rack==r9", "Name": "node.labels.rack==r9"}
+                    {
+                        "Kind": "constraint",
+                        "Text": "without constraint node.labels.rack==r9",
+                        "Name": "node.labels.rack==r9",
+                    }
                 ],
             }
         ]
@@ -86,7 +90,7 @@ async def test_a_service_or_a_task_that_waits_is_explained(query: dict[str, str]
             "  it was told: pending task scheduling",
             sentence,
             "it would have a place with",
-            "  drop node.labels.rack==r9: 2 nodes (yard1, yard2)",
+            "  without constraint node.labels.rack==r9: 2 nodes (yard1, yard2)",
         ]
 
 
@@ -96,7 +100,9 @@ async def test_every_node_says_all_that_it_lacks_on_request() -> None:
         lacks = {node["Name"]: [one["Reason"] for one in node["Lacks"]] for node in answer["PerNode"]}
         assert lacks == {"yard1": ["constraint"], "yard2": ["constraint"], "yard3": ["not_ready", "constraint"]}
         last = list(explain.lines(answer))[-1]
-        assert last.split() == ["yard3", "not_ready,", "constraint", "node.labels.rack==r9"]
+        assert " ".join(last.split()) == (
+            "yard3 not available for new tasks, constraint node.labels.rack==r9 not satisfied"
+        )
 
 
 async def test_what_does_not_wait_is_asked_for_one_more() -> None:
@@ -256,11 +262,20 @@ async def test_what_makes_no_question_is_refused(body: Any, status: int, message
         assert (reply.status, message in reply.json["message"]) == (status, True), reply.body
 
 
+async def test_a_service_is_not_scaled_beyond_the_addresses_of_its_slots() -> None:
+    labels = {"beeyard.addresses": "10.0.0.1-10.0.0.2", "beeyard.on-isolation": "fence"}
+    async with an_api(*a_yard(), a_service("s2", name="db", labels=labels)) as api:
+        reply = await api.call("POST", WHAT_IF, {"Scale": {"Service": "db", "Replicas": 3}})
+        assert (reply.status, "beeyard.addresses" in reply.json["message"]) == (400, True), reply.body
+        assert (await asked(api, {"Scale": {"Service": "db", "Replicas": 2}}))["Before"] == 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"Labels": {"beeyard.strategy": "packk"}}, "'packk' is none of spread, pack, shape, fgd"),
         ({"Labels": {"beeyard.stratgy": "pack"}}, "no label of a service has this name"),
+        ({"Labels": {"Beeyard.Strategy": "pack"}}, "no label of a service has this name"),
         ({"Labels": {"beeyard.addresses": "10.0.0.1-10.0.0.4"}}, "label beeyard.addresses"),
         ({"TaskTemplate": {"Networks": [{"Target": "nolan"}]}}, "network nolan not found"),
         ({"TaskTemplate": {"Networks": [{"Target": f"net{n}"} for n in range(40)]}}, "a task can be in"),
