@@ -17,6 +17,10 @@ from beeyard.core.errors import HostError, PeerError, RemoteProtocolError
 # Owner to its entries. Owners of lists are managers; what classic Swarm or a person wrote stands under `OTHERS`.
 Contents = Mapping[str, tuple[str, ...]]
 OTHERS = ""
+# Changes that come together are read together.
+GATHER_S = 0.05
+# All is read again so often whether or not a watch has told anything: a connection that died without a word shows then.
+RELIST_S = 60.0
 
 
 class LeaseLost(PeerError):
@@ -132,4 +136,15 @@ class LocalMembers(Protocol):
         """Return when `members` may give something else than at the moment of this call."""
 
 
-__all__ = ["OTHERS", "Backend", "Contents", "Lease", "LeaseLost", "LocalMembers", "Wake", "understood"]
+__all__ = [
+    "GATHER_S",
+    "OTHERS",
+    "RELIST_S",
+    "Backend",
+    "Contents",
+    "Lease",
+    "LeaseLost",
+    "LocalMembers",
+    "Wake",
+    "understood",
+]

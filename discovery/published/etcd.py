@@ -15,15 +15,11 @@ from typing import Any
 import trio
 
 from beeyard.core.errors import HostError, PeerError
-from beeyard.discovery.published.backend import OTHERS, Contents, Lease, LeaseLost, Wake, understood
+from beeyard.discovery.published.backend import GATHER_S, OTHERS, RELIST_S, Contents, Lease, LeaseLost, Wake, understood
 from beeyard.discovery.published.entries import legible, written
 from beeyard.discovery.published.url import DiscoveryUrl
 from beeyard.runtime.host_lists import HttpClient, Unreachable
 
-# Changes that come together are read together.
-GATHER_S = 0.05
-# All is read again so often whether or not a watch has told anything: a connection that died without a word shows then.
-RELIST_S = 60.0
 NOT_FOUND = 5  # Source: google.golang.org/grpc/codes
 LEASE_NOT_FOUND = "requested lease not found"  # Source: etcd rpctypes `ErrGRPCLeaseNotFound`
 

@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from beeyard.discovery.published.backend import OTHERS, Contents, Lease, LeaseLost
+from beeyard.discovery.published.backend import GATHER_S, OTHERS, RELIST_S, Contents, Lease, LeaseLost
 from beeyard.discovery.published.entries import legible, written
 from beeyard.discovery.published.url import DiscoveryUrl
 from beeyard.runtime.host_lists import ZooKeeper
-
-# All is read again so often whether or not a watch has told anything.
-RELIST_S = 60.0
-GATHER_S = 0.05
 
 
 class ZooKeeperBackend:
