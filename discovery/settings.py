@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.discovery.gossip.wire.serf_codec import encode_tags
 
 # Where daemons that find each other by themselves listen (`self://`), and where Serf does (`serf://`).
 SELF_PORT = 3388
@@ -32,13 +33,16 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 # Tags that the daemons set themselves.
 RESERVED_TAGS = ("cluster", "role", "manager", "node")
+# All tags of a member have 512 bytes. A cluster takes 60 of them, a role 13 and a node, which is known only once the host has
+# joined, 31; what is left is enough for the address of a manager.
+TAGS_BYTES_MAX = 320
 
 
 def own_tags(settings: DiscoverySettings) -> dict[str, str]:
     """The tags that an operator gives.
 
     Raises:
-        InvalidSpec: one is not KEY=VALUE, or is one of the daemons' own.
+        InvalidSpec: one is not KEY=VALUE, or is one of the daemons' own, or there are too many.
     """
     tags = {}
     for text in settings.tags:
@@ -48,6 +52,10 @@ def own_tags(settings: DiscoverySettings) -> dict[str, str]:
         if key in RESERVED_TAGS:
             raise InvalidSpec("discovery.tags", f"{text!r:.80}: {', '.join(RESERVED_TAGS)} are set by the daemons")
         tags[key] = value
+    if (n_bytes := len(encode_tags(tags))) > TAGS_BYTES_MAX:
+        raise InvalidSpec(
+            "discovery.tags", f"they take {TAGS_BYTES_MAX} bytes at most together as they are sent, not {n_bytes}"
+        )
     return tags
 
 

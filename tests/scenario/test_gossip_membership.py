@@ -12,6 +12,7 @@ from beeyard.core.membership import Coordinate
 from beeyard.discovery.gossip.membership import TELL_AGAIN_S, MembershipReport, is_news
 from beeyard.discovery.gossip.metrics import exposition, unnamed
 from beeyard.discovery.gossip.serf.rtt_histogram import BOUNDS_S, RttHistogram
+from beeyard.discovery.gossip.serf.tags import meta_of
 from beeyard.discovery.settings import DiscoverySettings, own_tags
 from tests.support.node_world import node_world
 
@@ -66,6 +67,19 @@ def test_tags_of_an_operator_are_told_from_the_daemons_own() -> None:
     for tag, sentence in (("dc", "is not KEY=VALUE"), ("=x", "is not KEY=VALUE"), ("role=x", "are set by the daemons")):
         with pytest.raises(InvalidSpec, match=sentence):
             own_tags(DiscoverySettings(tags=(tag,)))
+
+
+def test_tags_of_an_operator_leave_room_for_what_the_daemons_learn_later() -> None:
+    """A node that has joined tells its id: it must not find then that there is no room for it."""
+    texts = ("a=" + "x" * 208, "b=" + "y" * 100)
+    tags = own_tags(DiscoverySettings(tags=texts))
+    with pytest.raises(
+        InvalidSpec, match=r"discovery.tags: they take 320 bytes at most together as they are sent, not 321"
+    ):
+        own_tags(DiscoverySettings(tags=(*texts[:1], texts[1] + "y")))
+    manager = f"{'m' * 63}.example:65535"
+    for more in ({"role": "agent", "node": "n" * 25}, {"role": "manager", "manager": manager}):
+        assert len(meta_of({**tags, "cluster": "c" * 50, **more})) <= 512
 
 
 def test_round_trip_times_are_counted_by_their_bounds() -> None:
