@@ -6,9 +6,14 @@ Each command's module is imported when that command runs: an agent does not load
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Callable
 
 from beeyard import __version__
+
+# Exit code of a command whose output nobody reads to its end: as if SIGPIPE had ended it.
+ENOUGH = 128 + 13
 
 # Command: the module whose `main(arguments)` it is, and what it does.
 COMMANDS = {
@@ -48,12 +53,22 @@ def usage() -> str:
     )
 
 
+def _run(command: Callable[[list[str]], int], arguments: list[str]) -> int:
+    try:
+        code = command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has had enough, as `head`: no error. What is left in the buffer must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ENOUGH
+    return code
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["help"]
     if name in COMMANDS:
-        code: int = importlib.import_module(COMMANDS[name][0]).main(arguments)
-        return code
+        return _run(importlib.import_module(COMMANDS[name][0]).main, arguments)
     if name in ("version", "--version"):
         print(f"beeyard {__version__}")
         return 0

@@ -94,3 +94,16 @@ def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: beeyard {command} ")
     assert "%%" not in shown  # argparse formats the help of an option, and leaves a description as it is
+
+
+def test_whoever_reads_may_have_enough(tmp_path) -> None:
+    """`beeyard members | head -1` shows no traceback."""
+    many = tmp_path / "nodes"
+    many.write_text("".join(f"10.{n}.0.[1:250]:1\n" for n in range(200)))
+    command = [sys.executable, "-m", "beeyard", "list", f"file://{many}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
