@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
         "smallest changes that would place it. Each was tried on the state of the cluster as it is now.",
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="SERVICE|TASK", help="name or id")
+    parser.add_argument("name", metavar="SERVICE|TASK", help="name or id, such as web, or web.3 for one task")
     parser.add_argument("--nodes", action="store_true", help="say of every node all that it lacks")
     parser.add_argument("--json", action="store_true", help="the manager's answer as it is")
     parser.add_argument(
@@ -54,8 +54,8 @@ def lines(answer: dict[str, Any]) -> Iterator[str]:
         yield f"{answer['Fitting']} of {answer['Nodes']} nodes would take {'it' if waiting else 'one more'} now"
     else:
         yield from explanation_lines(answer)
-    for node in answer.get("PerNode", ()):
-        lacks = ", ".join(f"{one['Reason']} {one['Detail']}".strip() for one in node["Lacks"])
+    for node in sorted(answer.get("PerNode", ()), key=lambda node: str(node["Name"])):
+        lacks = ", ".join(one["Text"] for one in node["Lacks"])
         yield f"  {node['Name']:24} {lacks or 'fits'}"
 
 
@@ -65,7 +65,7 @@ def explanation_lines(answer: dict[str, Any]) -> Iterator[str]:
     if answer["Relaxations"]:
         yield "it would have a place with"
     for relaxation in answer["Relaxations"]:
-        names = [node["Name"] for node in relaxation["Such"]]
+        names = sorted(node["Name"] for node in relaxation["Such"])
         more = ", …" if relaxation["Nodes"] > len(names) else ""
         yield f"  {relaxation['Text']} ({', '.join(names)}{more})"
 

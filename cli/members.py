@@ -13,6 +13,8 @@ from beeyard.cli.manager_api import ApiError, told
 from beeyard.cli.table import columns
 
 NAME = "members"
+# Characters that are shown of the values of these tags.
+SHORT = {"cluster": 8, "node": 12}
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=EXPRESSION", help="several must all match")
     parser.add_argument("--name", metavar="EXPRESSION")
-    parser.add_argument("--detailed", action="store_true", help="show the versions of the protocols too")
+    parser.add_argument("--detailed", action="store_true", help="show the versions of both protocols, and tags whole")
     add_socket(parser)
     return parser
 
@@ -81,7 +83,7 @@ def listing(answer: dict[str, Any], *, detailed: bool) -> list[str]:
     rows: list[Sequence[str]] = [("NAME", "ADDRESS", "STATUS", "SINCE", *(("PROTOCOL",) if detailed else ()), "TAGS")]
     for member in answer["members"]:
         status = "alive, suspected" if member["suspected"] else member["status"]
-        tags = ",".join(f"{key}={value}" for key, value in member["tags"].items())
+        tags = ",".join(f"{key}={_short(key, value, detailed)}" for key, value in member["tags"].items())
         version = (_version(member),) if detailed else ()
         rows.append((member["name"], member["addr"], status, age(member["age_s"]), *version, tags or "-"))
     lines = columns(rows)
@@ -89,6 +91,11 @@ def listing(answer: dict[str, Any], *, detailed: bool) -> list[str]:
         lines += ["", f"{answer['me']}, which was asked, is in trouble itself (health {answer['health']} of 0 to 7): "]
         lines[-1] += "it may see others late"
     return lines
+
+
+def _short(key: str, value: str, detailed: bool) -> str:
+    """A tag's value; digests and ids by their beginning, which is enough to tell them apart."""
+    return value if detailed or len(value) <= SHORT.get(key, len(value)) else f"{value[: SHORT[key]]}…"
 
 
 def _version(member: dict[str, Any]) -> str:

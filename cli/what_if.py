@@ -146,6 +146,9 @@ def aftermath_lines(answer: dict[str, Any]) -> Iterator[str]:
     """What becomes of tasks, for a person."""
     nodes, moves, stuck = answer["Nodes"], answer["Moves"], answer["Stuck"]
     n_nodes = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    if not nodes:
+        yield "no node is of that kind"
+        return
     yield f"{n_nodes}: {_tasks(len(moves))} replaced, {len(stuck)} without a place"
     for move in moves:
         yield f"  {_name(move):24} {move['From']['Name']} → {move['To']['Name']}"

@@ -291,7 +291,7 @@ _TEXT_NODE = "node {name} ready, which is {state}"
 _TEXT = {
     Yield.HOST_PORT: "another port than {name}",
     Yield.REFUSALS: "without the refusals of allocation hooks",
-    Yield.CONSTRAINT: "drop {name}",
+    Yield.CONSTRAINT: "without constraint {name}",
     Yield.LOG_DRIVER: "without log driver {name}",
     Yield.VOLUME_DRIVER: "without volume driver {name}",
     Yield.PUBLISHED_PORTS: "without published ports",

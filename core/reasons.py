@@ -81,6 +81,27 @@ def sentence(reason: str, detail: str, n_nodes: int) -> str:
             return f"refused by an allocation hook {on}"
 
 
+def lack(reason: str, detail: str) -> str:
+    """What one node lacks, such as "no address left in its pools"; `detail` says what where there may be several."""
+    match Reason(reason):
+        case Reason.NOT_READY:
+            return "not available for new tasks"
+        case Reason.RESOURCES:
+            return f"insufficient {detail or 'resources'}"
+        case Reason.CONSTRAINT:
+            return f"constraint {detail} not satisfied" if detail else "scheduling constraints not satisfied"
+        case Reason.PLUGIN:
+            return f"missing plugin {detail}"
+        case Reason.HOST_PORT:
+            return f"port {detail} already in use"
+        case Reason.POOL_EXHAUSTED:
+            return f"no address left for network {detail}" if detail else "no address left in its pools"
+        case Reason.VOLUMES:
+            return f"volume {detail} cannot be mounted"
+        case _:
+            return " ".join(sentence(reason, detail, 1).replace("on 1 node", "").split())
+
+
 def explain(counts: Iterable[tuple[str, str, int]]) -> str:
     """The whole sentence for (reason, detail, nodes) counts in the order of `in_order`."""
     sentences = [sentence(*count) for count in counts]
@@ -97,4 +118,4 @@ def in_order(counts: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int
     return sorted(counts, key=lambda count: (-count[2], _RANK[Reason(count[0])], count[1]))
 
 
-__all__ = ["NO_SUITABLE_NODE", "Reason", "explain", "in_order", "of_demand", "sentence"]
+__all__ = ["NO_SUITABLE_NODE", "Reason", "explain", "in_order", "lack", "of_demand", "sentence"]

@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True):
     """One thing that gives way."""
 
     what: Yield
-    text: str  # for a person, such as "drop node.labels.rack==r9"
+    text: str  # for a person, such as "without constraint node.labels.rack==r9"
     cost: int  # how much is given up, in thousandths; see `counterfactual`
     name: str = ""
     amount: int = 0

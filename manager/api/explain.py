@@ -57,15 +57,29 @@ def _meant(context: Context, call: Call) -> tuple[Task, int]:
         try:
             return _of_service(context, find_service(store, wanted))
         except NotFound:
-            try:
-                task = find_task(store, wanted)
-            except NotFound:
-                raise NotFound("service or task", wanted) from None
+            task = _in_slot(context, wanted) or _named(context, wanted)
             return task, int(_waits(task))
     if kind == "service":
         return _of_service(context, find_service(store, wanted))
     task = find_task(store, wanted)
     return task, int(_waits(task))
+
+
+def _in_slot(context: Context, wanted: str) -> Task | None:
+    """The newest task in a slot, which `docker service ps` shows as "web.3"."""
+    name, _, slot = wanted.rpartition(".")
+    service = context.store.by_name(Service, name)
+    if service is None or not slot.isdecimal():
+        return None
+    tasks = [task for task in context.store.tasks_of_service(service.id) if task.slot == int(slot)]
+    return max(tasks, key=lambda task: (task.created_at_s, task.id), default=None)
+
+
+def _named(context: Context, wanted: str) -> Task:
+    try:
+        return find_task(context.store, wanted)
+    except NotFound:
+        raise NotFound("service or task", wanted) from None
 
 
 def _of_service(context: Context, service: Service) -> tuple[Task, int]:
@@ -112,11 +126,20 @@ def show_explanation(context: Context, explanation: Explanation) -> dict[str, An
             PerNode=[
                 {
                     **show_node(context, of_node.node_id),
-                    "Lacks": [{"Reason": reason, "Detail": detail} for reason, detail in of_node.lacks],
+                    "Lacks": [_show_lack(context, reason, detail) for reason, detail in of_node.lacks],
                 }
                 for of_node in explanation.nodes
             ]
         ),
+    }
+
+
+def _show_lack(context: Context, reason: str, detail: str) -> dict[str, Any]:
+    network = context.store.networks.get(detail)
+    return {
+        "Reason": reason,
+        "Detail": detail,
+        "Text": reasons.lack(reason, detail if network is None else network.name),
     }
 
 

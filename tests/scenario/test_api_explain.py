@@ -210,6 +210,8 @@ async def test_a_node_that_is_lost_or_drained(question: str, lost: dict[str, str
 async def test_a_rack_that_is_lost() -> None:
     async with an_api(*a_yard()) as api:
         answer = await asked(api, {"Lost": {"Constraint": "node.labels.rack==r1"}})
+        nobody = await asked(api, {"Lost": {"Constraint": "node.labels.rack==r7"}})
+        assert list(what_if.aftermath_lines(nobody)) == ["no node is of that kind"]
         assert (len(answer["Nodes"]), answer["Moves"], len(answer["Stuck"])) == (3, [], 1)
         assert list(what_if.aftermath_lines(answer)) == [
             "3 nodes: 0 tasks replaced, 1 without a place",

@@ -64,7 +64,7 @@ CASES = {
     "a rack that is not there": (
         Demand("s", constraints=("node.labels.rack==r9",)),
         f"no suitable node (scheduling constraints not satisfied on 4 nodes{AWAY})",
-        ["drop node.labels.rack==r9: 4 nodes"],
+        ["without constraint node.labels.rack==r9: 4 nodes"],
     ),
     "half a core too much": (
         Demand("s", cpu_nano=2 * CPU + CPU // 2, constraints=(R1,)),
@@ -82,14 +82,14 @@ CASES = {
         "scheduling constraints not satisfied on 1 node)",
         [
             "1 address more in lan-r1: 3 nodes",
-            "drop node.labels.rack==r1: 1 node",
+            "without constraint node.labels.rack==r1: 1 node",
             "without network lan: 3 nodes",
         ],
     ),
     "an architecture that is elsewhere": (
         Demand("s", platforms=(Platform(architecture="arm64", os="linux"),), constraints=(R1,)),
         f"no suitable node (unsupported platform on 3 nodes{AWAY}; scheduling constraints not satisfied on 1 node)",
-        ["drop node.labels.rack==r1: 1 node", "platform linux/x86_64 too: 3 nodes"],
+        ["without constraint node.labels.rack==r1: 1 node", "platform linux/x86_64 too: 3 nodes"],
     ),
     "a log driver that no node has": (
         Demand("s", log_driver="syslog"),
@@ -109,7 +109,7 @@ CASES = {
     "a host that is drained": (
         Demand("s", constraints=("node.hostname==yard5",)),
         f"no suitable node (scheduling constraints not satisfied on 4 nodes{AWAY})",
-        [DRAINED, "drop node.hostname==yard5: 4 nodes"],
+        [DRAINED, "without constraint node.hostname==yard5: 4 nodes"],
     ),
     "a volume that another task has": (
         Demand("s", volumes=(a_mount("data-v0"),)),
@@ -125,9 +125,9 @@ CASES = {
         Demand("s", memory_bytes=8 * GIB, constraints=("node.labels.rack==r9",)),
         f"no suitable node (insufficient resources on 4 nodes{AWAY})",
         [
-            "1024 MiB memory less and drop node.labels.rack==r9: 4 nodes",
-            "node yard5 ready, which is drained and drop node.labels.rack==r9: 1 node",
-            "node yard6 ready, which is down and drop node.labels.rack==r9: 1 node",
+            "1024 MiB memory less and without constraint node.labels.rack==r9: 4 nodes",
+            "node yard5 ready, which is drained and without constraint node.labels.rack==r9: 1 node",
+            "node yard6 ready, which is down and without constraint node.labels.rack==r9: 1 node",
         ],
     ),
 }

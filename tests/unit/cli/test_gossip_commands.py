@@ -59,6 +59,15 @@ MEMBER = {
 }
 
 
+def test_long_ids_are_cut_where_people_read_them() -> None:
+    tags = {"cluster": "0a6k3f1q" + "x" * 42, "node": "1x8w4bvo0cdz2m9e5sf3k7qpa", "dc": "d" * 40}
+    answer = {"me": "n1", "health": 0, "members": [{**MEMBER, "tags": tags}]}
+    cut = f"cluster=0a6k3f1q…,node=1x8w4bvo0cdz…,dc={tags['dc']}"
+    assert members.listing(answer, detailed=False)[1].split()[-1] == cut
+    whole = ",".join(f"{key}={value}" for key, value in tags.items())
+    assert members.listing(answer, detailed=True)[1].split()[-1] == whole
+
+
 def test_members_are_a_table(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     failed = {**MEMBER, "name": "node-two", "status": "failed", "tags": {}, "age_s": 5}
     answer = {"done": {"me": "n1", "health": 2, "members": [MEMBER, failed]}}

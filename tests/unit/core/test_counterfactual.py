@@ -132,7 +132,7 @@ def test_pairs_are_told_when_no_single_thing_is_enough() -> None:
     index.set_node(a_node("n2", labels={"rack": "r2"}, cpu_nano=2))
     demand = Demand("web", cpu_nano=3, constraints=("node.labels.rack==r9",))
     assert [relaxation.text for relaxation in index.explainer.explain(demand).relaxations] == [
-        "0.000000001 CPU less and drop node.labels.rack==r9: 1 node"
+        "0.000000001 CPU less and without constraint node.labels.rack==r9: 1 node"
     ]
 
 
