@@ -109,7 +109,7 @@ class SelfDiscovery:
         """
         await self._known.load()
         keyring = await self._keyring()
-        prober = Prober(self._host, lambda: PacketCodec(keyring, compress=False))
+        prober = Prober(self._host, lambda: self._codec(keyring))
         searcher = Searcher(self._host, prober, self._settings, self._port)
         me = await self._address(searcher)
         self._tags = self._tags_for(me.host)
@@ -120,7 +120,7 @@ class SelfDiscovery:
             if port != self._port:
                 log.info("another daemon of this host gossips at the port", port=self._port, own=port)
                 self._given.insert(0, Address(me.host, self._port))
-            prober = Prober(self._host, lambda: PacketCodec(node.keyring, compress=False))
+            prober = Prober(self._host, lambda: self._codec(node.keyring))
             searcher = Searcher(self._host, prober, self._settings, self._port)
             nursery.start_soon(Finder(self._host, self, prober, searcher, self._known, self._given).run)
             if self._settings.mdns:
@@ -224,6 +224,16 @@ class SelfDiscovery:
         except (InvalidSpec, UnicodeDecodeError) as error:
             raise InvalidSpec("discovery.keyring_file", f"{path}: {error}") from error
 
+    def _codec(self, keyring: Keyring | None) -> PacketCodec:
+        """For asking around, as the member itself packs and reads."""
+        settings = self._settings
+        return PacketCodec(
+            keyring,
+            verify_incoming=settings.verify_incoming,
+            verify_outgoing=settings.verify_outgoing,
+            compress=False,
+        )
+
     async def _address(self, searcher: Searcher) -> Address:
         """Where this member is to be reached."""
         self._own = await own_addresses(self._host)
@@ -245,6 +255,8 @@ class SelfDiscovery:
                 advertise=str(advertised),
                 tags=self._all_tags(),
                 keyring_path=self._settings.keyring_file,
+                verify_incoming=self._settings.verify_incoming,
+                verify_outgoing=self._settings.verify_outgoing,
             )
             node = GossipNode(self._host, config, is_welcome=self._is_welcome)
             try:

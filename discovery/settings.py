@@ -29,6 +29,10 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     # A keyring file as Serf's: what members say to each other is encrypted, and nobody without a key of it gets in.
     keyring_file: str = ""
+    # With keys: whether what is not encrypted is dropped, and whether this member encrypts. False, False, then False, True on
+    # all members takes a running cluster from plain to encrypted gossip.
+    verify_incoming: bool = True
+    verify_outgoing: bool = True
 
 
 # Tags that the daemons set themselves.

@@ -313,6 +313,38 @@ async def test_members_with_one_key_find_each_other_and_nobody_else(autojump_clo
         assert world.are_one("n1", "n2")
 
 
+KEYED = {"keyring_file": "/etc/beeyard/keyring.json", "mdns": ""}
+ROUNDS = (
+    DiscoverySettings(mdns=""),
+    DiscoverySettings(**KEYED, verify_incoming=False, verify_outgoing=False),
+    DiscoverySettings(**KEYED, verify_incoming=False),
+    DiscoverySettings(**KEYED),
+)
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_members_of_two_rounds_of_a_change_to_encryption_are_one_cluster(number, autojump_clock):
+    """Whichever of them is asked by the other's scan."""
+    async with GossipWorld(1) as world:
+        rounds = {"n1": ROUNDS[number], "n2": ROUNDS[number + 1], "n3": ROUNDS[number + 1], "n4": ROUNDS[number]}
+        for name, settings in rounds.items():
+            await world.host(name).files.replace("/etc/beeyard/keyring.json", b'["AAAAAAAAAAAAAAAAAAAAAA=="]')
+            world.begin(name, settings=settings)
+        await world.until_one(*rounds, within_s=3.0)
+        await trio.sleep(60)
+        assert world.are_one(*rounds)
+
+
+async def test_a_round_that_is_left_out_parts_the_members(autojump_clock):
+    """Plain ones and those that encrypt: what the rounds are for."""
+    async with GossipWorld(1) as world:
+        for name, settings in (("n1", ROUNDS[0]), ("n2", ROUNDS[2])):
+            await world.host(name).files.replace("/etc/beeyard/keyring.json", b'["AAAAAAAAAAAAAAAAAAAAAA=="]')
+            world.begin(name, settings=settings)
+        await trio.sleep(120)
+        assert (world.are_one("n1"), world.are_one("n2")) == (True, True)
+
+
 async def test_a_member_whose_name_another_one_has_rests_and_comes_back(autojump_clock):
     """The daemon around it does not end, and is a member again when the other one is gone."""
     async with GossipWorld(1) as world:
