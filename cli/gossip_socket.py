@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from beeyard.cli.manager_api import ApiError
+from beeyard.discovery.settings import AGENT_SOCKET, MANAGER_SOCKET
 
 # The agent's comes first: where both daemons of a host gossip, both know the same.
-SOCKETS = ("/run/beeyard-agent/gossip.sock", "/run/beeyard/gossip.sock")
+SOCKETS = (AGENT_SOCKET.removeprefix("unix://"), MANAGER_SOCKET.removeprefix("unix://"))
 # Those of clusters on one machine, as `./yard up` makes them.
 ANY_SOCKET = "/run/beeyard/*/gossip-*.sock"
 TIMEOUT_S = 30.0
@@ -45,8 +46,9 @@ def find_socket(given: str | None) -> str:
             return path
     found = [path for path in others if not _abandoned(path)]
     # The daemons of one cluster know the same, whichever is asked.
-    if len({os.path.dirname(path) for path in found}) > 1:
-        raise ApiError(f"several clusters on this host gossip: name one with --socket, {' or '.join(found)}")
+    firsts = [path for path, before in zip(found, ["", *found], strict=False) if _cluster(path) != _cluster(before)]
+    if len(firsts) > 1:
+        raise ApiError(f"several clusters on this host gossip: name one with --socket, {' or '.join(firsts)}")
     for path in (*found, *usual, *others):
         return path
     raise ApiError(
@@ -110,6 +112,10 @@ def readable(payload: str) -> str:
     data = base64.b64decode(payload)
     text = data.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _cluster(path: str) -> str:
+    return os.path.dirname(path)
 
 
 def _abandoned(path: str) -> bool:

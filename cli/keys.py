@@ -13,6 +13,8 @@ from beeyard.cli.table import columns
 NAME = "keys"
 _ACTIONS = ("list", "install", "use", "remove")
 _DONE = {"install": "installed", "use": "used to encrypt", "remove": "removed"}
+# What members say that have no keys, in Serf's words.
+NOT_ENCRYPTED = "encryption not enabled"
 # Members are asked, each answers by itself, and the slow are waited for.
 TIMEOUT_S = 120.0
 
@@ -59,6 +61,10 @@ def lines(what: str, answer: dict[str, Any]) -> list[str]:
     silent = n_members - answer["answered"]
     if silent > 0:
         shown.append(f"{silent} {'member has' if silent == 1 else 'members have'} not answered: see `beeyard members`")
+    if what == "list" and answer["messages"] and all(NOT_ENCRYPTED in said for said in answer["messages"].values()):
+        where = "the setting discovery.keyring_file of each daemon names the file with the first key"
+        shown.append(f"nobody who answered has a key ({NOT_ENCRYPTED}): {where}")
+        return shown
     shown += [f"{member}: {message}" for member, message in answer["messages"].items()]
     return shown
 

@@ -134,6 +134,17 @@ def test_keys_that_did_not_reach_every_member_are_a_failure(serve: Serve, capsys
     ]
 
 
+def test_without_any_key_it_is_said_once_and_how_to_begin(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = "Keyring is empty (encryption not enabled)"
+    none = {"members": 3, "answered": 2, "good": 0, "messages": {"n1": silent, "n2": silent}, "keys": {}}
+    assert keys.main(["--list", "--socket", serve({"done": none})]) == 1
+    missing, said = capsys.readouterr().out.splitlines()
+    assert missing == "1 member has not answered: see `beeyard members`"
+    assert said.startswith("nobody who answered has a key (encryption not enabled): the setting discovery.keyring_file")
+    other = {**none, "messages": {"n1": silent, "n2": "broken"}}
+    assert keys.lines("list", other)[1:] == [f"n1: {silent}", "n2: broken"]
+
+
 def test_an_empty_key_is_asked_about_like_any_other(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     """It is what a shell makes of a variable that is not set; the daemon says what is wrong with it."""
     assert keys.main(["--remove", "", "--socket", serve({"error": "invalid key"})]) == 1
@@ -188,7 +199,8 @@ def test_a_host_without_gossip_is_told_what_to_start(
         listen(str(tmp_path / "yard/gossip-agent2.sock"))
         assert gossip_socket.find_socket(None) == first  # of one cluster, whose daemons all know the same
         other = listen(str(tmp_path / "other/gossip-agent1.sock"))
-        with pytest.raises(ApiError, match=f"name one with --socket, {other} or {first}"):
+        listen(str(tmp_path / "other/gossip-agent2.sock"))
+        with pytest.raises(ApiError, match=f"name one with --socket, {other} or {first}$"):
             gossip_socket.find_socket(None)
         listen(manager)
         assert gossip_socket.find_socket(None) == manager
