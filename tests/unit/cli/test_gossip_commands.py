@@ -16,6 +16,7 @@ import pytest
 from beeyard.cli import event, force_leave, gossip_metrics, gossip_socket, keys, members, query, rtt
 from beeyard.cli.manager_api import ApiError
 from beeyard.cli.members import age
+from beeyard.discovery.settings import AGENT_SOCKET, MANAGER_SOCKET
 
 Serve = Callable[..., str]
 
@@ -239,3 +240,8 @@ def test_a_daemon_that_is_gone_or_forbidden_is_told_apart(tmp_path: Path) -> Non
             gossip_socket.ask_once(path, {"do": "members"})
     finally:
         os.seteuid(euid)
+
+
+def test_commands_ask_where_daemons_listen() -> None:
+    """Without a setting, on both sides."""
+    assert [f"unix://{path}" for path in gossip_socket.SOCKETS] == [AGENT_SOCKET, MANAGER_SOCKET]
