@@ -130,6 +130,8 @@ def _reason(error: Exception) -> str:
         # Several addresses may have been tried, each with an error of its own.
         several = isinstance(cause, BaseExceptionGroup)
         cause = cause.exceptions[0] if several else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
+    if isinstance(error, httpx2.RemoteProtocolError) and str(error).startswith("illegal "):
+        return f"what answers there speaks no HTTP ({error}); is it the right port"
     return str(error)[:1].lower() + str(error)[1:].removesuffix(".") or type(error).__name__
 
 

@@ -79,9 +79,13 @@ async def test_what_is_no_answer_is_told_in_words() -> None:
     async with a_server(silence) as server:
         with pytest.raises(PeerError, match=f"{server}: no answer in time"):
             await client.request("GET", f"http://{server}/", timeout_s=0.05)
-    for said in (b"", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"):
+    for said, reason in (
+        (b"", "server disconnected"),
+        (b"SSH-2.0\r\n\r\n", "what answers there speaks no HTTP .*; is it the right port"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "peer closed connection"),
+    ):
         async with a_server(says(said)) as server:
-            with pytest.raises(PeerError, match=server):
+            with pytest.raises(PeerError, match=f"{server}: {reason}"):
                 await client.request("GET", f"http://{server}/")
     await client.aclose()
 
