@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import msgspec
@@ -69,8 +70,9 @@ def test_s4_s5_s6_only_ready_nodes_take_tasks() -> None:
     assert nodes_of(index.place(WEB, ["t1"])) == ["n1"]
 
 
+@pytest.mark.parametrize("order", range(4))
 @pytest.mark.parametrize("grouped", [True, False])
-def test_s8_s9_s10_s12_counts_of_the_service_come_before_counts_of_all(grouped: bool) -> None:
+def test_s8_s9_s10_s12_counts_of_the_service_come_before_counts_of_all(grouped: bool, order: int) -> None:
     """SwarmKit's TestHA, with groups and task by task."""
     index = an_index(*ids("n", 5))
 
@@ -86,6 +88,20 @@ def test_s8_s9_s10_s12_counts_of_the_service_come_before_counts_of_all(grouped: 
     more = place("s1", ids("c", 3))
     assert len(set(more)) == 3
     assert set(second) < set(more)
+    of_s1 = first + Counter(more)
+    assert sorted(of_s1.values()) == [4, 4, 4, 4, 5]
+    # A node without tasks of s2 is emptied; then four of s1 and two of s2 come, in any order.
+    emptied = min(node for node, n in of_s1.items() if n == 4 and node not in second)
+    for task_id in tuple(index._holds.tasks_on(emptied)):
+        index.drop(task_id)
+    new = [("s1", ids("d", 4)), ("s2", ids("e", 2))]
+    groups = new if grouped else [(service, [task_id]) for service, task_ids in new for task_id in task_ids]
+    random.Random(order).shuffle(groups)
+    went: dict[str, list[str]] = {"s1": [], "s2": []}
+    for service, task_ids in groups:
+        went[service] += place(service, task_ids)
+    assert went["s1"] == [emptied] * 4
+    assert went["s2"].count(emptied) == 1
 
 
 def test_s12_a_node_that_was_emptied_is_filled_up_first() -> None:
