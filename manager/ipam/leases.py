@@ -49,6 +49,10 @@ class Leases:
         owned = [(self.get(lease_id), ip) for (of, ip), lease_id in self._owners.items() if of == pool_id]
         return [(lease, ip) for lease, ip in owned if lease is not None]
 
+    def has(self, lease: AddressLease, ip: str) -> bool:
+        """Whether an address is still a lease's; on its way back it is, until the plugin has taken note."""
+        return self._owners.get((lease.pool_id, ip)) == lease.id
+
     async def begin(self, lease: AddressLease) -> None:
         """Store the intent. Raises DiskError."""
         await self._store.commit(lambda tx: tx.create(lease))

@@ -2,12 +2,14 @@
 
 A plugin is activated by the first call, once; an activation that failed, or whose plugin could not be reached later, is not
 kept, so that a plugin which comes back is greeted anew. What has to be told to a plugin which begins with empty books
-(`RequiresRequestReplay`) is told by `replay`, before any other call.
+(`RequiresRequestReplay`) is told by `replay`, before any other call and after those that are under way: an address that was
+just given back must not be asked for again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -45,6 +47,8 @@ class Plugin:
         self._space = ""
         self._active = False
         self._activating = trio.Lock()
+        self._n_calls = 0  # under way, without those that greet it
+        self._idle = trio.Event()
 
     async def activate(self, *, retry: bool = False) -> None:
         """Greet the plugin, unless that was done. `retry`: a plugin that cannot be reached may come within the deadline."""
@@ -53,6 +57,9 @@ class Plugin:
         async with self._activating:
             if self._active:
                 return
+            while self._n_calls:
+                self._idle = trio.Event()
+                await self._idle.wait()
             try:
                 await self._greet(retry)
             except PluginFault as fault:
@@ -85,7 +92,8 @@ class Plugin:
     ) -> protocol.Pool:
         """Ask for a pool; "" as subnet lets the plugin choose."""
         await self.activate(retry=retry)
-        return await self.ask_pool(subnet, ip_range, options, v6=v6)
+        with self._calling():
+            return await self.ask_pool(subnet, ip_range, options, v6=v6)
 
     async def ask_pool(self, subnet: str, ip_range: str, options: dict[str, str], *, v6: bool) -> protocol.Pool:
         """As `request_pool`, of a plugin that is being activated."""
@@ -100,7 +108,8 @@ class Plugin:
     async def release_pool(self, pool_id: PoolId) -> None:
         """Give a pool back. Idempotent, as far as it is in the plugin."""
         await self.activate()
-        await self._call("IpamDriver.ReleasePool", protocol.ReleasePool(PoolID=pool_id()), protocol.Done)
+        with self._calling():
+            await self._call("IpamDriver.ReleasePool", protocol.ReleasePool(PoolID=pool_id()), protocol.Done)
 
     async def request_address(
         self, pool_id: PoolId, options: dict[str, str], address: str = "", *, deadline_s: float = 0.0
@@ -114,7 +123,8 @@ class Plugin:
             deadline_s: for the answer; 0: the configured one.
         """
         await self.activate()
-        return await self.ask_address(pool_id(), options, address, deadline_s=deadline_s)
+        with self._calling():
+            return await self.ask_address(pool_id(), options, address, deadline_s=deadline_s)
 
     async def ask_address(
         self, pool_id: str, options: dict[str, str], address: str = "", *, deadline_s: float = 0.0
@@ -128,9 +138,21 @@ class Plugin:
         """Give an address back, without its prefix length."""
         await self.activate()
         body = protocol.ReleaseAddress(PoolID=pool_id(), Address=address.partition("/")[0])
-        await self._call("IpamDriver.ReleaseAddress", body, protocol.Done)
+        with self._calling():
+            await self._call("IpamDriver.ReleaseAddress", body, protocol.Done)
 
     # --- one call
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Right after `activate`, with no checkpoint between: nobody greets it meanwhile."""
+        self._n_calls += 1
+        try:
+            yield
+        finally:
+            self._n_calls -= 1
+            if not self._n_calls:
+                self._idle.set()
 
     async def _call(
         self,

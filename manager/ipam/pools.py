@@ -133,6 +133,8 @@ class Pools:
                     await plugin.ask_address(part.pool_id, options, address)
             parts.append(part)
         for held, address in self._leases.of_pool(lease.id):
+            if not self._leases.has(held, address):
+                continue  # it went back while the plugin was told of others
             pool_id = next((part.pool_id for part in parts if part.v6 == (":" in address)), parts[0].pool_id)
             with _tolerating(plugin):
                 await plugin.ask_address(pool_id, held.options, address)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 import trio
@@ -128,6 +130,35 @@ async def test_replay_needs_nobody_who_asks(autojump_clock: object) -> None:
         await trio.sleep(31)
         p.check_agreement(plugin)
         assert p.world.ipam.warnings == []
+
+
+async def test_replay_waits_for_what_is_under_way(autojump_clock: object) -> None:
+    """An address that goes back while a plugin is greeted anew is not asked for again, or nobody would give it back."""
+    errors, released = iter(["error"]), trio.Event()
+
+    def script(method: str, body: dict[str, Any]) -> str:
+        is_told_again = body.get("Address") and "beeyard.lease.id" in (body.get("Options") or {})
+        if method.endswith("ReleaseAddress"):
+            released.set()
+        if method.endswith("ReleaseAddress") or is_told_again:
+            return "slow"
+        return next(errors, "") if method.endswith("RequestAddress") and len(plugin.calls) > 10 else ""
+
+    plugin = SimPlugin(script=script, persistent=False, capabilities={"RequiresRequestReplay": True})
+    plugin.capabilities["RequiresMACAddress"] = False
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        await p.service(4)
+        await trio.sleep(20)
+        await p.world.scale(3)
+        with trio.fail_after(60):
+            await released.wait()
+        await p.world.scale(6)
+        await trio.sleep(60)
+        assert plugin.faults["error"] == 1
+        assert len(p.world.running()) == 6
+        p.check_agreement(plugin)
 
 
 async def test_a_plugin_that_names_its_pools_anew_gets_everything_back(autojump_clock: object) -> None:
