@@ -14,8 +14,8 @@ from typing import Any
 
 from beeyard.cli.manager_api import ApiError
 
-# The agent's comes first: where both daemons of a host gossip, both know the same. Not imported from `discovery.settings`, which
-# takes as long as all else that a command loads; a test compares.
+# The agent's comes first: where both daemons of a host gossip, both know the same. Not imported from `discovery.settings`,
+# which takes as long as all else that a command loads; a test compares.
 SOCKETS = ("/run/beeyard-agent/gossip.sock", "/run/beeyard/gossip.sock")
 # Those of clusters on one machine, as `./yard up` makes them.
 ANY_SOCKET = "/run/beeyard/*/gossip-*.sock"

@@ -83,7 +83,9 @@ class SimPlugin:
         self.hung: trio.Event | None = None  # while set, calls wait for it before anything else: a stopped process
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.given_twice: set[str] = set()  # addresses of which the books name one lease and some answer named another
-        self.lied_to: set[str] = set()  # leases that were told such an address: what the books have for them nobody knows
+        self.lied_to: set[str] = (
+            set()
+        )  # leases that were told such an address: what the books have for them nobody knows
         self.is_fresh = True  # nobody has called since its process began
         self.headers: list[dict[str, str]] = []
         self.faults: Counter[str] = Counter()
