@@ -9,7 +9,7 @@ just given back must not be asked for again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -91,8 +91,7 @@ class Plugin:
         self, subnet: str, ip_range: str, options: dict[str, str], *, v6: bool, retry: bool = False
     ) -> protocol.Pool:
         """Ask for a pool; "" as subnet lets the plugin choose."""
-        await self.activate(retry=retry)
-        with self._calling():
+        async with self._calling(retry=retry):
             return await self.ask_pool(subnet, ip_range, options, v6=v6)
 
     async def ask_pool(self, subnet: str, ip_range: str, options: dict[str, str], *, v6: bool) -> protocol.Pool:
@@ -107,8 +106,7 @@ class Plugin:
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Give a pool back. Idempotent, as far as it is in the plugin."""
-        await self.activate()
-        with self._calling():
+        async with self._calling():
             await self._call("IpamDriver.ReleasePool", protocol.ReleasePool(PoolID=pool_id()), protocol.Done)
 
     async def request_address(
@@ -122,8 +120,7 @@ class Plugin:
             address: "" for any.
             deadline_s: for the answer; 0: the configured one.
         """
-        await self.activate()
-        with self._calling():
+        async with self._calling():
             return await self.ask_address(pool_id(), options, address, deadline_s=deadline_s)
 
     async def ask_address(
@@ -136,16 +133,16 @@ class Plugin:
 
     async def release_address(self, pool_id: PoolId, address: str) -> None:
         """Give an address back, without its prefix length."""
-        await self.activate()
-        body = protocol.ReleaseAddress(PoolID=pool_id(), Address=address.partition("/")[0])
-        with self._calling():
+        async with self._calling():
+            body = protocol.ReleaseAddress(PoolID=pool_id(), Address=address.partition("/")[0])
             await self._call("IpamDriver.ReleaseAddress", body, protocol.Done)
 
     # --- one call
 
-    @contextlib.contextmanager
-    def _calling(self) -> Iterator[None]:
-        """Right after `activate`, with no checkpoint between: nobody greets it meanwhile."""
+    @contextlib.asynccontextmanager
+    async def _calling(self, *, retry: bool = False) -> AsyncIterator[None]:
+        """Within, it is active and nobody greets it: between `activate` and the count there is no checkpoint."""
+        await self.activate(retry=retry)
         self._n_calls += 1
         try:
             yield
