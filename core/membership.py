@@ -35,12 +35,17 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     coordinate: Coordinate | None = None  # None: nothing is known yet
 
 
-def rtt_s(one: Coordinate, other: Coordinate) -> float:
-    """The estimated round-trip time between two places, in seconds. They have the same number of dimensions."""
+def raw_distance_s(one: Coordinate, other: Coordinate) -> float:
+    """Distance in space and both heights, without adjustments. They have the same number of dimensions."""
     squares = 0.0
     for a, b in zip(one.vec, other.vec, strict=True):
         squares += (a - b) * (a - b)
-    raw = math.sqrt(squares) + one.height + other.height
+    return math.sqrt(squares) + one.height + other.height
+
+
+def rtt_s(one: Coordinate, other: Coordinate) -> float:
+    """The estimated round-trip time between two places, in seconds."""
+    raw = raw_distance_s(one, other)
     adjusted = raw + one.adjustment + other.adjustment
     return adjusted if adjusted > 0.0 else raw
 
@@ -54,4 +59,4 @@ def coordinate_fault(coordinate: Coordinate) -> str:
     return ""
 
 
-__all__ = ["DIMENSIONS", "ERROR_MAX", "Coordinate", "Membership", "coordinate_fault", "rtt_s"]
+__all__ = ["DIMENSIONS", "ERROR_MAX", "Coordinate", "Membership", "coordinate_fault", "raw_distance_s", "rtt_s"]

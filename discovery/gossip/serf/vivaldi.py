@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from beeyard.core.membership import DIMENSIONS, ERROR_MAX
+from beeyard.core.membership import DIMENSIONS, ERROR_MAX, raw_distance_s, rtt_s
 from beeyard.discovery.gossip.message import Coordinate
 
 CE = 0.25  # the most that one observation moves the error
@@ -29,17 +29,9 @@ DISTANCE_MAX_S = 1000.0
 ORIGIN = Coordinate()
 
 
-def raw_distance_s(one: Coordinate, other: Coordinate) -> float:
-    """Distance in space and both heights, without adjustments."""
-    return _magnitude(_difference(one.vec, other.vec)) + one.height + other.height
-
-
 def distance_s(one: Coordinate, other: Coordinate) -> float:
     """Estimated round trip time. Whole nanoseconds, as Go's durations are."""
-    distance = raw_distance_s(one, other)
-    adjusted = distance + one.adjustment + other.adjustment
-    if adjusted > 0.0:
-        distance = adjusted
+    distance = rtt_s(one, other)
     if not distance < 1e9:  # NaN too
         return math.inf
     seconds, nanoseconds = divmod(int(distance * 1.0e9), 1_000_000_000)
@@ -154,4 +146,4 @@ def _is_plausible(other: Coordinate) -> bool:
     return len(other.vec) == DIMENSIONS and _is_finite(other) and other.error >= 0.0 and other.height >= 0.0
 
 
-__all__ = ["ORIGIN", "Vivaldi", "distance_s", "raw_distance_s"]
+__all__ = ["ORIGIN", "Vivaldi", "distance_s"]

@@ -5,14 +5,13 @@ import random
 
 import pytest
 
-from beeyard.core.membership import ERROR_MAX
+from beeyard.core.membership import ERROR_MAX, raw_distance_s
 from beeyard.discovery.gossip.message import Coordinate
 from beeyard.discovery.gossip.serf.vivaldi import (
     HEIGHT_MIN_S,
     ORIGIN,
     Vivaldi,
     distance_s,
-    raw_distance_s,
 )
 
 
