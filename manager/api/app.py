@@ -73,12 +73,7 @@ async def serve(
     address = socket_path if "://" in socket_path else f"unix://{socket_path}"
     server = HttpServer(App(Context(host, store, status)), limits)
     listener = await host.net.listen(address, socket_mode=0o660, socket_group=socket_group)
-    try:
-        task_status.started(listener.address)
-        await listener.serve(server.handle)
-    finally:
-        with trio.move_on_after(1.0, shield=True):
-            await listener.aclose()
+    await server.serve(listener, task_status)
 
 
 class App:

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.runtime.host import Connection
+from beeyard.runtime.host import Connection, Listener
 
 log = structlog.get_logger(__name__)
 
@@ -47,12 +47,21 @@ class HttpLimits:
 
 
 class HttpServer:
-    """Serves one application; give `handle` to a listener."""
+    """Serves one application: at a listener, or each connection that `handle` is given."""
 
     def __init__(self, app: AsgiApp, limits: HttpLimits | None = None) -> None:
         self._app = app
         self._limits = limits or HttpLimits()
         self.n_connections = 0
+
+    async def serve(self, listener: Listener, task_status: trio.TaskStatus[str]) -> None:
+        """Serve whoever connects, until cancelled; started, with the address, at once. The listener is closed then."""
+        try:
+            task_status.started(listener.address)
+            await listener.serve(self.handle)
+        finally:
+            with trio.move_on_after(1.0, shield=True):
+                await listener.aclose()
 
     async def handle(self, connection: Connection) -> None:
         """Serve one connection until it ends. A vanished client is no error."""

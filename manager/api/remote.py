@@ -67,12 +67,7 @@ async def serve_remote(
     identity = ServerIdentity(host, store, config)
     app = ForClients(App(Context(host, store, status)), ClientCertificates(host, store))
     listener = await host.net.listen(config.api_listen, identity.credentials)
-    try:
-        task_status.started(listener.address)
-        await listener.serve(HttpServer(app).handle)
-    finally:
-        with trio.move_on_after(1.0, shield=True):
-            await listener.aclose()
+    await HttpServer(app).serve(listener, task_status)
 
 
 __all__ = ["ForClients", "serve_remote"]

@@ -166,14 +166,9 @@ async def serve_tokens(
     """
     identity = ServerIdentity(host, store, config)
     listener = await host.net.listen(config.token_listen, identity.credentials)
-    try:
-        name, _, port = listener.address.removeprefix("tcp://").rpartition(":")
-        service.address = f"{host.hostname if name in ('0.0.0.0', '[::]') else name}:{port}"
-        task_status.started(listener.address)
-        await listener.serve(HttpServer(service, HttpLimits(body_bytes_max=4 << 20)).handle)
-    finally:
-        with trio.move_on_after(1.0, shield=True):
-            await listener.aclose()
+    name, _, port = listener.address.removeprefix("tcp://").rpartition(":")
+    service.address = f"{host.hostname if name in ('0.0.0.0', '[::]') else name}:{port}"
+    await HttpServer(service, HttpLimits(body_bytes_max=4 << 20)).serve(listener, task_status)
 
 
 __all__ = ["TokenService", "serve_tokens"]
