@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import trio
@@ -109,28 +110,26 @@ async def freeze(kind: str) -> Figures:
         return {"false_failures": yard.count(since, "failed")}
 
 
-async def loss(kind: str) -> Figures:
-    """20 members, 40 % of all UDP lost for 45 s."""
-    async with Yard(kind, 20) as yard:
+async def _in_trouble(kind: str, n_members: int, trouble: AbstractContextManager[None]) -> Figures:
+    """Members in trouble for 45 s: how many believe that somebody failed."""
+    async with Yard(kind, n_members) as yard:
         await yard.join_all()
         await trio.sleep(5)
         since = trio.current_time()
-        with packet_loss(40):
+        with trouble:
             await trio.sleep(45)
         await trio.sleep(5)
         return {"false_failures": yard.count(since, "failed")}
+
+
+async def loss(kind: str) -> Figures:
+    """20 members, 40 % of all UDP lost for 45 s."""
+    return await _in_trouble(kind, 20, packet_loss(40))
 
 
 async def cores(kind: str) -> Figures:
     """30 members while as many processes as there are cores, twice, want the whole of them for 45 s."""
-    async with Yard(kind, 30) as yard:
-        await yard.join_all()
-        await trio.sleep(5)
-        since = trio.current_time()
-        with busy(2 * (os.cpu_count() or 1)):
-            await trio.sleep(45)
-        await trio.sleep(5)
-        return {"false_failures": yard.count(since, "failed")}
+    return await _in_trouble(kind, 30, busy(2 * (os.cpu_count() or 1)))
 
 
 async def idle(kind: str) -> Figures:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 import trio
 
@@ -35,7 +38,7 @@ class Cluster:
         self.peer: PeerCertificate
         self.agent: Agent
 
-    async def begin(self, *, answers_probes: bool = True) -> None:
+    async def begin(self, *, answers_probes: bool) -> None:
         await trio.sleep(60)
         _, healthy = await self._node("healthy", answers_probes=True)
         self.nursery.start_soon(self._live, healthy)
@@ -67,11 +70,19 @@ class Cluster:
         return trio.current_time() - began_s
 
 
-async def test_a_node_that_gossip_gave_up_and_that_does_not_answer_is_down_early(autojump_clock: object) -> None:
-    """Half of the time that heartbeats alone take; its status says why, and its session hears it."""
+@asynccontextmanager
+async def a_cluster(*, answers_probes: bool = True) -> AsyncIterator[Cluster]:
+    """One that has begun."""
     async with a_dispatch_world() as world, trio.open_nursery() as nursery:
         cluster = Cluster(world, nursery)
-        await cluster.begin()
+        await cluster.begin(answers_probes=answers_probes)
+        yield cluster
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_gossip_gave_up_and_that_does_not_answer_is_down_early(autojump_clock: object) -> None:
+    """Half of the time that heartbeats alone take; its status says why, and its session hears it."""
+    async with a_cluster() as cluster:
         cluster.doubts.of["host1"] = False
         await cluster.agent.hear(Probe, 2.5)
         await trio.sleep(3)
@@ -79,28 +90,22 @@ async def test_a_node_that_gossip_gave_up_and_that_does_not_answer_is_down_early
         took_s = await cluster.seconds_until_down()
         assert took_s < 3
         assert cluster.n_witnessed == 1, "others are asked once, so that it is known who is cut off"
-        assert world.node(cluster.peer.node_id).status.message == GOSSIP_FAILURE
+        assert cluster.world.node(cluster.peer.node_id).status.message == GOSSIP_FAILURE
         refused = await cluster.agent.hear(Refused)
         assert refused.retry
         assert "no heartbeat of node" in refused.reason
-        assert world.dispatcher.mass_failure == ""
-        nursery.cancel_scope.cancel()
+        assert cluster.world.dispatcher.mass_failure == ""
 
 
 async def test_suspicion_alone_waits_for_two_heartbeats(autojump_clock: object) -> None:
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin()
+    async with a_cluster() as cluster:
         cluster.doubts.of["host1"] = False
         assert 9 < await cluster.seconds_until_down() < 12.5
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_node_that_answers_is_alive_whatever_gossip_says(autojump_clock: object) -> None:
     """For minutes, and without a heartbeat of its own accord; it is asked once a second at most."""
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin()
+    async with a_cluster() as cluster:
         cluster.doubts.of["host1"] = True
         n_probes = 0
         with trio.move_on_after(120):
@@ -111,53 +116,40 @@ async def test_a_node_that_answers_is_alive_whatever_gossip_says(autojump_clock:
                     await cluster.agent.say(Heartbeat(number=1 + n_probes))
         assert cluster.state is NodeState.READY
         assert 40 <= n_probes <= 120
-        nursery.cancel_scope.cancel()
 
 
 async def test_without_gossip_or_without_its_doubt_the_heartbeats_count_alone(autojump_clock: object) -> None:
     """Fifteen seconds, and no question."""
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin()
+    async with a_cluster() as cluster:
         cluster.doubts.of["somebody-else"] = True
         await cluster.agent.hear_nothing(14)
         assert cluster.state is NodeState.READY
         assert await cluster.seconds_until_down() < 3
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_agent_that_knows_no_probes_is_neither_asked_nor_hurried(autojump_clock: object) -> None:
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin(answers_probes=False)
+    async with a_cluster(answers_probes=False) as cluster:
         cluster.doubts.of["host1"] = True
         await cluster.agent.hear_nothing(14)
         assert cluster.state is NodeState.READY
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_closed_session_is_not_hurried(autojump_clock: object) -> None:
     """Its host has said goodbye to the connection: it is there, and the agent alone was restarted."""
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin()
+    async with a_cluster() as cluster:
         cluster.doubts.of["host1"] = True
         await trio.sleep(2)
         await cluster.agent.close()
         await trio.sleep(11)
         assert cluster.state is NodeState.READY
         assert await cluster.seconds_until_down() < 5
-        nursery.cancel_scope.cancel()
 
 
 async def test_gossip_that_takes_its_doubt_back_gives_the_time_back(autojump_clock: object) -> None:
     """A host that was busy for some seconds keeps its tasks."""
-    async with a_dispatch_world() as world, trio.open_nursery() as nursery:
-        cluster = Cluster(world, nursery)
-        await cluster.begin()
+    async with a_cluster() as cluster:
         cluster.doubts.of["host1"] = False
         await trio.sleep(6)
         cluster.doubts.of.clear()
         await trio.sleep(8)
         assert cluster.state is NodeState.READY
-        nursery.cancel_scope.cancel()
