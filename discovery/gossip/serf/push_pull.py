@@ -36,10 +36,16 @@ class PushPulls:
         times = (self._context.clock.time(), self._events.clock.time(), self._queries.clock.time())
         key = (*times, roster.revision, self._events.revision)
         if self._cached is None or self._cached[0] != key:
+            status_l_times = {name: member.status_l_time for name, member in roster.by_name.items()}
+            leaving = [name for name, member in roster.by_name.items() if member.status == "leaving"]
+            # What is not among those that left is taken for a join at that time, and the leave itself for old news.
+            # Serf adds 1 to what is among them.
+            status_l_times.update({name: max(status_l_times[name] - 1, 0) for name in leaving})
+            left = [name for name, member in roster.by_name.items() if member.status == "left"]
             state = MergeState(
                 l_time=times[0],
-                status_l_times={name: member.status_l_time for name, member in roster.by_name.items()},
-                left_members=tuple([name for name, member in roster.by_name.items() if member.status == "left"]),
+                status_l_times=status_l_times,
+                left_members=(*left, *leaving),
                 event_l_time=times[1],
                 events=self._events.recent(),
                 query_l_time=times[2],
@@ -88,7 +94,11 @@ class PushPulls:
             self._intents.leave(name, l_time, prune=False)
         for name, l_time in state.status_l_times.items():
             if name not in left:
-                self._intents.join(name, l_time)
+                known = roster.by_name.get(name)
+                # Serf sends the time of a leave that is under way as if it were that of a join, so the leave itself, which
+                # has the same time, must still be news. A join that takes a leave back is later than it.
+                takes_back = known is not None and known.status == "leaving"
+                self._intents.join(name, l_time if takes_back else max(l_time - 1, 0))
 
     def _merge_events(self, state: MergeState) -> None:
         for at in state.events:

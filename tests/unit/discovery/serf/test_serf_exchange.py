@@ -60,7 +60,7 @@ def test_merge_brings_what_was_missed() -> None:
     play.serf.merge(play.now_s, a_remote(state, "b"), join=False)
     assert play.events() == [UserEventCame(l_time=4, name="missed")]
     assert [(m.name, m.status, m.status_l_time) for m in play.serf.members()] == [
-        *(("a", "alive", 0), ("b", "alive", 7), ("c", "leaving", 8))
+        *(("a", "alive", 0), ("b", "alive", 6), ("c", "leaving", 8))
     ]
     figures = play.serf.figures()
     assert (figures["member_time"], figures["event_time"], figures["query_time"]) == (19.0, 4.0, 29.0)
@@ -77,6 +77,39 @@ def test_failed_member_that_others_know_to_have_left_has_left() -> None:
     member = play.serf.member("c")
     assert member is not None
     assert (member.status, member.status_l_time) == ("left", 9)
+
+
+def test_exchange_during_a_leave_does_not_make_it_a_failure() -> None:
+    """Who hears of it there first, as from one of our kind or from a real agent, still takes it for a leave."""
+    leaver_says = LeaveIntent(l_time=8, node="c")
+    teller = Play("b", "c")
+    teller.hear(leaver_says)
+    ours = decode_serf(teller.serf.push_pull(teller.now_s, join=False).user_state)
+    real = MergeState(l_time=9, status_l_times={"c": 8})
+    assert isinstance(ours, MergeState)
+    # What a real agent makes of it: a leave at the time given and 1.
+    assert ours.left_members == ("c",)
+    assert ours.status_l_times["c"] + 1 == leaver_says.l_time
+    for state in (ours, real):
+        for has_joined_at in (0, 7):
+            play = Play("b", "c")
+            play.hear(JoinIntent(l_time=has_joined_at, node="c"))
+            play.serf.merge(play.now_s, a_remote(state, "b"), join=False)
+            play.hear(leaver_says)
+            play.serf.handle(play.now_s, Dead(incarnation=1, node="c", from_node="b"), address_of("b"))
+            member = play.serf.member("c")
+            assert member is not None
+            assert (member.status, member.status_l_time) == ("left", 8)
+
+
+def test_leave_that_was_taken_back_is_forgotten_by_exchange() -> None:
+    """The word of the member itself may have been lost."""
+    play = Play("b", "c")
+    play.hear(LeaveIntent(l_time=8, node="c"))
+    play.serf.merge(play.now_s, a_remote(MergeState(l_time=10, status_l_times={"c": 9}), "b"), join=False)
+    member = play.serf.member("c")
+    assert member is not None
+    assert (member.status, member.status_l_time) == ("alive", 9)
 
 
 OLD = MergeState(event_l_time=5, events=(EventsAt(l_time=4, events=(EventItem("old", b""),)),))
