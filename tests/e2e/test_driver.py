@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import socket
-import threading
 
 import pytest
 import trio
@@ -17,6 +16,7 @@ from beeyard.runtime.real_netlink import RealNetlink
 from beeyard.runtime.real_silence import silence_links
 from tests.support.driver_conformance import CASES
 from tests.support.grants import a_grant
+from tests.support.held import descriptors_and_threads
 from tests.support.netns import Lan, inside, ip
 from tests.support.real_host import RealHost, real_host
 
@@ -107,14 +107,14 @@ async def test_request_gives_the_kernels_own_words_and_leaks_nothing():
     """Extended messages arrive; sockets, descriptors and threads are back where they were after 50 tasks."""
     with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)):
         netns = lan.create_netns()
-        n_fds, n_threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        before = descriptors_and_threads()
         with contextlib.closing(RealNetlink()) as netlink:
             for _ in range(50):
                 await detach(netlink, netns)
                 with pytest.raises(OSError, match="Unknown device type"):
                     await netlink.request(codec.orphan("nosuchkind"), netns)
             await netlink.send_frame("", "lo", bytes(60))
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (n_fds, n_threads)
+        assert descriptors_and_threads() == before
 
 
 async def test_a_dropped_namespace_goes_with_its_link_when_nobody_uses_it():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 import trio
 
 from beeyard.netdrivers import probe
 from tests.support.ask_conformance import CASES
+from tests.support.held import descriptors_and_threads
 from tests.support.netns import Lan, ip
 from tests.support.real_host import RealHost, real_host
 
@@ -44,16 +44,16 @@ async def test_asking_on_the_real_kernel(case):
 async def test_many_questions_share_one_socket_and_leave_nothing():
     """100 at once hold two descriptors; afterwards descriptors and threads are back where they were."""
     with real_host(AskingHost) as world:
-        n_fds, n_threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        before = descriptors_and_threads()
         async with trio.open_nursery() as nursery:
             for number in range(100):
                 wanted = [("eth0", f"10.9.0.{100 + number}/24"), ("eth0", f"fd00:9::{number:x}/64")]
                 nursery.start_soon(probe.conflicts, world.netlink, wanted, 0.5)
             await trio.sleep(0.2)
             # The two sockets, and the netlink socket of the daemon's own.
-            assert len(os.listdir("/proc/self/fd")) <= n_fds + 3
+            assert descriptors_and_threads()[0] <= before[0] + 3
         world.netlink.close()
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (n_fds, n_threads)
+        assert descriptors_and_threads() == before
 
 
 async def test_a_parent_that_goes_down_meanwhile_ends_the_question():

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import trio
@@ -36,7 +37,10 @@ def ip(arguments: str) -> str:
 
 @contextlib.contextmanager
 def inside(netns: str) -> Iterator[None]:
-    """This thread is in the namespace (a path) for the length of the context. Do not await in it lightly."""
+    """This thread is in the namespace (a path) for the length of the context. Do not await in it lightly.
+
+    Threads that are made meanwhile are there too, and come back with it.
+    """
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with open(netns) as there:
@@ -44,9 +48,44 @@ def inside(netns: str) -> Iterator[None]:
         try:
             yield
         finally:
+            there_id = os.stat("/proc/thread-self/ns/net").st_ino
             assert _libc.setns(own, _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+            if os.fstat(own).st_ino != there_id:
+                _bring_threads_back(there_id, own)
     finally:
         os.close(own)
+
+
+def _bring_threads_back(there_id: int, own: int) -> None:
+    """Have the threads that trio keeps for whoever needs one next leave a namespace: what such a thread starts is there too.
+
+    Args:
+        there_id: inode of the namespace.
+        own: descriptor of the one to be in.
+    """
+    if not _names_of_threads(there_id):
+        return
+    # One job for each thread: nobody gets a second one while others have none.
+    jobs = threading.Barrier(1 + sum(thread.name.startswith("Trio") for thread in threading.enumerate()))
+
+    def come_back() -> None:
+        _libc.setns(own, _CLONE_NEWNET)
+        jobs.wait()
+
+    for _ in range(jobs.parties - 1):
+        trio.lowlevel.start_thread_soon(come_back, lambda _: None)
+    jobs.wait(30)
+    left_there = _names_of_threads(there_id)
+    assert not left_there, f"still in the namespace: {left_there}"
+
+
+def _names_of_threads(namespace_id: int) -> list[str]:
+    found = []
+    for thread in threading.enumerate():
+        with contextlib.suppress(FileNotFoundError):  # it has just ended
+            if os.stat(f"/proc/self/task/{thread.native_id}/ns/net").st_ino == namespace_id:
+                found.append(thread.name)
+    return found
 
 
 class Lan:
