@@ -91,7 +91,10 @@ def addresses_of(task: dict[str, Any]) -> list[str]:
 
 
 def eventually(question: Callable[[], Any], *, within_s: float, every_s: float = 0.25) -> Any:
-    """Ask until the answer is true (or an AssertionError no longer comes) and return it; fail with the last answer."""
+    """Ask until the answer is true and return it; fail with the last answer.
+
+    A question that fails, or looks for what is not there at the moment, is asked again as well.
+    """
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -99,8 +102,8 @@ def eventually(question: Callable[[], Any], *, within_s: float, every_s: float =
             problem = f"still {answer!r}"
             if answer:
                 return answer
-        except AssertionError as error:
-            problem = str(error)
+        except (AssertionError, LookupError) as error:
+            problem = f"{type(error).__name__}: {error}"
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:.0f} s: {problem}")
         time.sleep(every_s)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,20 +96,27 @@ def answering(cluster: UmlCluster, addresses: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def pinging(cluster: UmlCluster, address: str) -> Iterator[list[str]]:
-    """Ask an address five times a second while the block runs; what was not answered is in the list afterwards."""
-    lost: list[str] = []
+def pinging(cluster: UmlCluster, address: str) -> Iterator[list[int]]:
+    """Ask an address five times a second while the block runs; the list then has the numbers of what was not answered."""
+    lost: list[int] = []
     command = [*cluster.lan.enter(cluster.lan.outside), "ping", "-n", "-i", "0.2", address]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield lost
-    finally:
-        process.send_signal(2)
-        summary = process.communicate(timeout=30)[0]
-        sent, received = map(int, re.findall(r"(\d+) packets transmitted, (\d+) received", summary)[0])
-        # The last one may be on its way.
-        if received < sent - 1 or received < 5:
-            lost.append(summary)
+    with tempfile.TemporaryFile("w+") as output:
+
+        def answered() -> set[int]:
+            return {
+                int(number) for number in re.findall(r"icmp_seq=(\d+) ", os.pread(output.fileno(), 1 << 20, 0).decode())
+            }
+
+        process = subprocess.Popen(command, stdout=output)
+        try:
+            yield lost
+            # On a busy machine some are on their way: they come before the answers to what is asked from now on.
+            now = max(answered(), default=0)
+            eventually(lambda: max(answered(), default=0) >= now + 5, within_s=30)
+        finally:
+            process.send_signal(2)
+            process.wait(30)
+        lost += sorted({*range(1, max(answered()))} - answered())
 
 
 def main_pid(host: UmlHost) -> int:
