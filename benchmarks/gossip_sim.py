@@ -21,25 +21,32 @@ from pathlib import Path
 import msgspec
 
 from beeyard.discovery.gossip.command import Exchange, PingByStream, SendPacket
-from beeyard.discovery.gossip.message import Address, Message
+from beeyard.discovery.gossip.message import Ack, Address, IndirectPing, Message, Nack, Ping
 from beeyard.discovery.gossip.serf.event import MemberFailed
 from beeyard.discovery.gossip.serf.serf import Serf
 from beeyard.discovery.gossip.swim.config import LAN
-from beeyard.discovery.gossip.swim.exchange import push_pull_scale
 from beeyard.discovery.gossip.wire import codec
 from beeyard.discovery.gossip.wire.packet import PacketCodec
 from beeyard.discovery.gossip.wire.stream import frame
+from beeyard.runtime.identifier import new_id
 
 # One way, as in a LAN of some switches with busy hosts.
 DELAY_S = (0.0002, 0.002)
 # Ethernet, IPv4 and UDP; and what a TCP exchange takes beside its data: nine packets of 40 bytes above Ethernet's 14.
 PACKET_OVERHEAD_BYTES = 42
 STREAM_OVERHEAD_BYTES = 9 * 54
-SIZES = (100, 200, 500, 1000)
+SIZES = (100, 300, 500, 1000)
 # Within it every member begins its first push/pull, and no second one: what TCP carries is counted, and spread over the
 # interval from one to the next.
 QUIET_S = LAN.push_pull_interval_s
 DEATHS = 3
+# So many members miss all news for so long, while somebody joins.
+DEAF = 5
+DEAF_S = 4.0
+
+
+# What a member that news does not reach gets all the same.
+ANSWERS = (Ping, Ack, IndirectPing, Nack)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +61,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     idle_packets_bytes_s: float
     idle_streams_bytes_s: float
     idle_packets_s: float
+    missed_median_s: float  # from a join until those that gossip has passed by know of it
+    missed_max_s: float
 
 
 class Cluster:
@@ -74,15 +83,27 @@ class Cluster:
         self._codec = PacketCodec(compress=False)
         self.members: dict[str, Serf] = {}
         self._names: dict[Address, str] = {}
+        self._seed = seed
+        self._cluster = "".join(new_id(self._rng) for _ in range(2))
+        self.deaf: frozenset[str] = frozenset()  # who hears answers and questions, and no news
         for number in range(n_members):
-            self._add(number, seed)
+            self.add(number)
 
-    def _add(self, number: int, seed: int) -> None:
+    def add(self, number: int) -> Serf:
+        """A member that knows nobody, with the tags that a daemon has."""
         name, address = f"n{number:04}", Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 7946)
-        serf = Serf(0.0, name=name, address=address, tags={"role": "agent"}, rng=random.Random(f"{seed}/{name}"))
+        rng = random.Random(f"{self._seed}/{name}")
+        tags = {"cluster": self._cluster, "role": "agent", "node": new_id(rng)}
+        serf = Serf(self.now_s, name=name, address=address, tags=tags, rng=rng)
         self.members[name] = serf
         self._names[address] = name
         self._alarm_s[name] = float("inf")
+        return serf
+
+    def join(self, name: str, other: str) -> None:
+        """Have one join the other."""
+        self.members[name].join(self.now_s, self.members[other].me.address)
+        self._act(name)
 
     def introduce(self) -> None:
         """Let everybody know everybody, as after a join long ago: what each would tell of it is not told again."""
@@ -155,8 +176,9 @@ class Cluster:
     def _arrive(self, source: Address, command: SendPacket) -> None:
         name = self._names.get(command.to, "")
         if name in self.members:
-            for part in command.parts:
-                self.members[name].handle(self.now_s, decoded(part), source)
+            for message in map(decoded, command.parts):
+                if name not in self.deaf or isinstance(message, ANSWERS):
+                    self.members[name].handle(self.now_s, message, source)
             self._act(name)
 
     def _stream_ping(self, name: str, command: PingByStream) -> None:
@@ -170,9 +192,15 @@ class Cluster:
         if name in self.members and other in self.members:
             asked = self.members[name].push_pull(self.now_s, join=command.join)
             answer = self.members[other].push_pull(self.now_s, join=command.join)
-            self.stream_bytes += len(framed(asked)) + len(framed(answer)) + STREAM_OVERHEAD_BYTES
+            self.stream_bytes += STREAM_OVERHEAD_BYTES
+            for serf, state in ((self.members[name], asked), (self.members[other], answer)):
+                n_bytes = len(frame(state))
+                self.stream_bytes += n_bytes
+                serf.state_sent(n_bytes)
             self.members[other].merge(self.now_s, asked, join=command.join)
             self.members[name].merge(self.now_s, answer, join=command.join)
+            if command.join:
+                self.members[name].joined(self.now_s)
             self._act(other)
             self._act(name)
 
@@ -183,22 +211,19 @@ def decoded(part: bytes) -> Message:
     return codec.decode(part)
 
 
-def framed(message: Message) -> bytes:
-    """An exchange as it goes over TCP."""
-    return frame(message)
-
-
 def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = DEATHS) -> Result:
     """Look at a cluster of this size: idle first, then with some members dying one after the other."""
     cluster = Cluster(n_members, seed=seed, loss=loss)
     cluster.introduce()
     cluster.run_until(QUIET_S)
-    packets_share, streams_share = n_members * QUIET_S, n_members * QUIET_S * push_pull_scale(n_members)
+    intervals_s = [serf.figures()["exchange_interval_s"] for serf in cluster.members.values()]
+    packets_share, streams_share = n_members * QUIET_S, n_members * statistics.mean(intervals_s)
     idle = (
         cluster.packet_bytes / packets_share,
         cluster.stream_bytes / streams_share + cluster.ping_bytes / packets_share,
         cluster.n_packets / packets_share,
     )
+    missed = miss(cluster, n_members)
     detections: list[float] = []
     spreads: list[float] = []
     rng = random.Random(f"{seed}/deaths")
@@ -225,7 +250,30 @@ def measure(n_members: int, *, loss: float = 0.0, seed: int = 1, deaths: int = D
         idle_packets_bytes_s=round(idle[0], 1),
         idle_streams_bytes_s=round(idle[1], 1),
         idle_packets_s=round(idle[2], 2),
+        missed_median_s=round(statistics.median(missed), 1),
+        missed_max_s=round(max(missed), 1),
     )
+
+
+def miss(cluster: Cluster, number: int) -> list[float]:
+    """How long it takes until members know of one that joined while gossip did not reach them."""
+    name, *deaf = random.Random(f"{number}/deaf").sample(sorted(cluster.members), DEAF + 1)
+    cluster.deaf = frozenset(deaf)
+    newcomer = cluster.add(number).me.name
+    joined_s = cluster.now_s
+    cluster.join(newcomer, name)
+    known_s: dict[str, float] = {}
+
+    def all_know() -> bool:
+        for other in deaf:
+            if other not in known_s and cluster.members[other].member(newcomer) is not None:
+                known_s[other] = cluster.now_s - joined_s
+        return len(known_s) == DEAF
+
+    cluster.run_until(joined_s + DEAF_S, all_know)
+    cluster.deaf = frozenset()
+    cluster.run_until(joined_s + 3600.0, all_know)
+    return [known_s.get(other, float("inf")) for other in deaf]
 
 
 def draw(results: Sequence[Result], target: str) -> None:
@@ -252,8 +300,9 @@ def draw(results: Sequence[Result], target: str) -> None:
         xlabel="members", ylabel="bytes a second and member", ylim=(0, None), title="Sent by a member when idle"
     )
     for axes in (times, traffic):
+        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="lower right")
     for axis in (times.xaxis, traffic.xaxis):
         axis.set_ticks(sorted({r.members for r in results}))
     figure.tight_layout()
@@ -264,7 +313,7 @@ def main() -> None:
     """Measure, print a table, write the figures and the chart."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--loss", type=float, nargs="+", default=(0.0, 0.1))
+    parser.add_argument("--loss", type=float, nargs="+", default=(0.0,))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json")
     parser.add_argument("--chart")
@@ -277,7 +326,7 @@ def main() -> None:
         )
         return
     results = []
-    print("members  loss  detect median / max s  spread s  false  UDP B/s  TCP B/s  packets/s")
+    print("members  loss  detect median / max s  spread s  false  UDP B/s  TCP B/s  packets/s  missed median / max s")
     for loss in options.loss:
         for size in options.sizes:
             r = measure(size, loss=loss, seed=options.seed)
@@ -285,7 +334,7 @@ def main() -> None:
             print(
                 f"{size:7}  {loss:4.0%}  {r.detect_median_s:8.1f} / {r.detect_max_s:5.1f}       {r.spread_max_s:6.2f}  "
                 f"{r.false_failures:5}  {r.idle_packets_bytes_s:7.0f}  {r.idle_streams_bytes_s:7.0f}  "
-                f"{r.idle_packets_s:9.2f}",
+                f"{r.idle_packets_s:9.2f}  {r.missed_median_s:8.1f} / {r.missed_max_s:5.1f}",
                 flush=True,
             )
     if options.json:

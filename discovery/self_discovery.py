@@ -25,6 +25,7 @@ from beeyard.discovery.peers import advertise
 from beeyard.discovery.peers.finder import Finder, Searcher
 from beeyard.discovery.peers.known_peers import KnownPeers
 from beeyard.discovery.peers.mdns import Offer, Responder
+from beeyard.discovery.peers.moved import is_gone
 from beeyard.discovery.peers.own_addresses import OwnAddress, own_addresses
 from beeyard.discovery.peers.probe import Prober
 from beeyard.discovery.settings import DiscoverySettings, own_tags
@@ -40,6 +41,8 @@ NODE_TAG = "node"  # of an agent: the id of its node once it has one
 PORTS_TRIED = 16
 # Changes are collected for so long before the known peers are written: a storm of joins is one write or two.
 WRITE_AFTER_S = 1.0
+# After a change of address: so many are asked at once for all that is known.
+REJOINED_MAX = 3
 # How long a member rests whose name another one has: by then that one may be gone.
 REST_S = 60.0
 # A farewell takes 2 to 3 s, some 5 s among 1,000 members. Longer than this nobody waits for it who wants to stop: whoever has
@@ -90,6 +93,7 @@ class SelfDiscovery:
         self._own: list[OwnAddress] = []
         self._node: GossipNode | None = None
         self._rests = False
+        self._life = trio.CancelScope()  # of the node
         self._changed = trio.Event()
 
     @property
@@ -122,10 +126,11 @@ class SelfDiscovery:
                 self._given.insert(0, Address(me.host, self._port))
             prober = Prober(self._host, lambda: self._codec(node.keyring))
             searcher = Searcher(self._host, prober, self._settings, self._port)
+            if not self._advertise and any(own.address == me.host and own.interface for own in self._own):
+                nursery.start_soon(self._follow_address, searcher)
             nursery.start_soon(Finder(self._host, self, prober, searcher, self._known, self._given).run)
             if self._settings.mdns:
-                offer = Offer(service=self._settings.mdns, instance=self._name, address=node.me.address)
-                nursery.start_soon(Responder(self._host, offer, lambda: self._own).run)
+                nursery.start_soon(Responder(self._host, self._offer, lambda: self._own).run)
             log.info("gossips", address=str(node.me.address), known=len(self._known.peers()))
             task_status.started(node.me.address)
 
@@ -204,6 +209,9 @@ class SelfDiscovery:
 
     # --- inside
 
+    def _offer(self) -> Offer:
+        return Offer(service=self._settings.mdns, instance=self._name, address=self.me)
+
     def _all_tags(self) -> dict[str, str]:
         return {**own_tags(self._settings), **self._tags, CLUSTER_TAG: self._cluster}
 
@@ -239,9 +247,42 @@ class SelfDiscovery:
         self._own = await own_addresses(self._host)
         if self._advertise:
             return await advertise.named(self._host.net, self._advertise, self._port)
+        return Address(await self._chosen(searcher), self._port)
+
+    async def _chosen(self, searcher: Searcher) -> str:
         peers = [*self._given, *self._known.addresses()]
-        ask_around = partial(searcher.first, self._own)
-        return Address(await advertise.chosen(self._host.net, self._own, peers, ask_around), self._port)
+        return await advertise.chosen(self._host.net, self._own, peers, partial(searcher.first, self._own))
+
+    async def _follow_address(self, searcher: Searcher) -> None:
+        """Be known by another address when the host has lost the one that was chosen."""
+        while True:
+            lost = self.me
+            await is_gone(self._host, lost.host)
+            self._own = await own_addresses(self._host)
+            try:
+                found = Address(await self._chosen(searcher), lost.port)
+            except (InvalidSpec, HostError) as error:
+                log.warning("the host has lost the address of this member", lost=str(lost), reason=str(error))
+                continue
+            log.warning(
+                "the host has lost the address of this member, which takes another", lost=str(lost), new=str(found)
+            )
+            await self._move(found)
+
+    async def _move(self, to: Address) -> None:
+        """Leave and come back elsewhere: others take a name from another address once it has left, and not before."""
+        others = [member.address for member in self.members() if member.status == "alive" and member.address != self.me]
+        await self.leave()
+        was, now = self._tags_for(self.me.host), self._tags_for(to.host)
+        self._tags = {**self._tags, **{tag: now[tag] for tag in now if now[tag] != was.get(tag)}}
+        self.node.move(to)
+        self._life.cancel()
+        while self.me != to or self._life.cancel_called:
+            await self.changed()
+        try:
+            await self.join(others[:REJOINED_MAX])
+        except PeerError as error:
+            log.info("nobody can be joined from the new address yet", reason=str(error))
 
     async def _start(self, nursery: trio.Nursery, me: Address) -> tuple[GossipNode, int]:
         """A node at the first port that is free, the one that is wanted first; and that port."""
@@ -278,7 +319,11 @@ class SelfDiscovery:
         status: trio.TaskStatus[object] = task_status
         while True:
             try:
-                await node.run(task_status=status)
+                with trio.CancelScope() as self._life:
+                    await node.run(task_status=status)
+                if self._life.cancelled_caught:  # it has moved, and goes on at once
+                    status = _Again(self)
+                    continue
             except NameConflict:
                 log.error("another member has the name of this one; gossip rests", name=self._name, again_in_s=REST_S)
             except Exception:

@@ -39,7 +39,6 @@ class Exchange(Command, frozen=True, kw_only=True):
     """
 
     to: Address
-    node: str = ""
     join: bool = False
 
 

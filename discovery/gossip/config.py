@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from beeyard.discovery.gossip.message import Address
 from beeyard.runtime.address import TcpAddress, parse_address
 
 Profile = Literal["lan", "wan", "local"]
@@ -35,6 +36,12 @@ class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
     rejoin_after_leave: bool = False  # go back to the members of the snapshot although this one had left
 
 
+def moved(config: GossipConfig, address: Address) -> GossipConfig:
+    """The same for a member that is reached at another address, of whatever family."""
+    bind = "::" if ":" in address.host else "0.0.0.0"
+    return msgspec.structs.replace(config, bind=bind, advertise=str(address))
+
+
 def host_and_port(text: str, port: int) -> tuple[str, int]:
     """The parts of HOST or HOST:PORT, an IPv6 host in brackets or without a port; `port` where none is given.
 
@@ -49,4 +56,4 @@ def host_and_port(text: str, port: int) -> tuple[str, int]:
     return given.host, given.port
 
 
-__all__ = ["GossipConfig", "Profile", "host_and_port"]
+__all__ = ["GossipConfig", "Profile", "host_and_port", "moved"]

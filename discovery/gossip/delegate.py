@@ -46,7 +46,7 @@ class Delegate(Protocol):
         """Whether a member may be taken in at all: not one of another cluster. Asked for each `Alive` and each record."""
 
     def ack_payload(self) -> bytes:
-        """What goes into acks of packets: the coordinate."""
+        """What goes into acks of packets: the coordinate, and what this member's view is."""
 
     def notify_ping_complete(self, name: str, rtt_s: float, payload: bytes) -> None:
         """A direct ping was answered."""

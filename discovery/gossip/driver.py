@@ -22,8 +22,8 @@ from beeyard.runtime.host import Datagrams, Host, Listener
 RECEIVE_BUFFER_BYTES = 2 << 20
 # Packets read in one turn before other tasks have theirs: some milliseconds.
 PACKETS_PER_TURN = 64
-# Exchanges that the rules asked for and that are under way at once. They ask for two a minute, and more when many members
-# fail at once, each of whom is asked over TCP.
+# Exchanges that the rules asked for and that are under way at once. They ask for two a minute at most, and more when many
+# members fail at once, each of whom is asked over TCP.
 ASKING_MAX = 64
 # Timers are not looked at more often, so that none of them keeps the reader from its packets. The rules count in 1 ms.
 TICK_S = 0.001

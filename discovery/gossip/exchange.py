@@ -162,6 +162,8 @@ class Exchanges:
         compress = isinstance(message, PushPull)
         data = frame(message, self._keyring, verify_outgoing=self._verify_outgoing, compress=compress)
         self.n_bytes_sent += len(data)
+        if isinstance(message, PushPull):
+            self._serf.state_sent(len(data))
         await connection.stream.send_all(data)
 
     async def _read(self, connection: Connection) -> Message | None:

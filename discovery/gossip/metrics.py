@@ -80,6 +80,7 @@ _METRICS = (
         ("swim_late", ""),
     ),
     _counter("stalls", "Times that this process did not run for so long that it judged nobody.", ("swim_stalls", "")),
+    _counter("mends", "Exchanges because others believed something else than this member.", ("swim_mends", "")),
     _counter("conflicts", "Messages of somebody who goes by the name of a member.", ("swim_conflicts", "")),
     _counter("unwelcome", "Messages about members of other clusters.", ("swim_unwelcome", "")),
     _counter("refused", "Messages that were not acted on.", ("swim_refused", "")),
@@ -96,6 +97,9 @@ _METRICS = (
         "The newest Lamport time that was seen.",
         *((f"{clock}_time", clock) for clock in ("member", "event", "query")),
         label="clock",
+    ),
+    _gauge(
+        "exchange_interval_seconds", "The time between two exchanges of all that is known.", ("exchange_interval_s", "")
     ),
     _gauge("timer_lateness_max_seconds", "The longest time by which a timer was late.", ("latest_wake_s", "")),
 )

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import NameConflict, PeerError
-from beeyard.discovery.gossip.config import GossipConfig, host_and_port
+from beeyard.discovery.gossip.config import GossipConfig, host_and_port, moved
 from beeyard.discovery.gossip.driver import Driver, bind
 from beeyard.discovery.gossip.exchange import Exchanges
 from beeyard.discovery.gossip.memory import Memory
@@ -145,7 +145,7 @@ class GossipNode:
             self._serf,
             self._keyring,
             self._quiet,
-            self._act,
+            lambda: self._driver.act(),
             timeout_s=_SWIM[config.profile].stream_timeout_s,
             verify_incoming=config.verify_incoming,
             verify_outgoing=config.verify_outgoing,
@@ -164,6 +164,10 @@ class GossipNode:
         except PeerError:
             return Address("::1" if ":" in bound else "127.0.0.1", port)
 
+    def move(self, address: Address) -> None:
+        """Be known by this address from the next `run` on."""
+        self._config = moved(self._config, address)
+
     async def _return_to_the_others(self) -> None:
         """Join one of those who were alive when the snapshot ended."""
         for address in self._serf.previous().values():
@@ -172,9 +176,6 @@ class GossipNode:
                     return
             except PeerError as error:
                 log.info("a member of the last life cannot be joined", reason=str(error))
-
-    def _act(self) -> None:
-        self._driver.act()
 
     def _happened(self, event: Event) -> None:
         match event:
@@ -287,7 +288,7 @@ class GossipNode:
         """
         if self._serf.state == "alive":
             self._serf.leave(trio.current_time())
-            self._act()
+            self._driver.act()
         with trio.move_on_after(LEAVE_TIMEOUT_S):
             await self._left.wait()
         await self._memory.flush(self._serf, self._keyring)
@@ -299,7 +300,7 @@ class GossipNode:
             NotFound: there is no member of this name.
         """
         self._serf.force_leave(trio.current_time(), name, prune=prune)
-        self._act()
+        self._driver.act()
 
     def send_event(self, name: str, payload: bytes = b"", *, coalesce: bool = True) -> None:
         """Send an event to all members.
@@ -308,7 +309,7 @@ class GossipNode:
             InvalidSpec: name and payload are longer than 512 bytes.
         """
         self._serf.send_event(trio.current_time(), name, payload, coalesce=coalesce)
-        self._act()
+        self._driver.act()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Have these tags and no others.
@@ -317,7 +318,7 @@ class GossipNode:
             InvalidSpec: encoded they are longer than 512 bytes.
         """
         self._serf.set_tags(trio.current_time(), tags)
-        self._act()
+        self._driver.act()
 
     # --- questions
 
@@ -358,7 +359,7 @@ class GossipNode:
             InvalidSpec: the answer takes more than 1,024 bytes.
         """
         self._serf.answer(trio.current_time(), query_id, payload)
-        self._act()
+        self._driver.act()
 
     async def install_key(self, key: bytes) -> KeysDone:
         """Have all members know a key."""
@@ -378,7 +379,7 @@ class GossipNode:
 
     def _asked(self, query_id: int) -> Answers:
         answers = self._answers[query_id] = Answers(query_id, self._forget_answers)
-        self._act()
+        self._driver.act()
         return answers
 
     def _forget_answers(self, query_id: int) -> None:

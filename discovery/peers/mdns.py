@@ -105,9 +105,9 @@ def peers_in(message: dns.DnsMessage, service: str) -> list[tuple[str, Address]]
 
 
 class Responder:
-    """Answers for one member until cancelled."""
+    """Answers for one member until cancelled. Its address may change, and so may those of the host."""
 
-    def __init__(self, host: Host, offer: Offer, own: Callable[[], Sequence[OwnAddress]]) -> None:
+    def __init__(self, host: Host, offer: Callable[[], Offer], own: Callable[[], Sequence[OwnAddress]]) -> None:
         self._host = host
         self._offer = offer
         self._own = own
@@ -133,10 +133,11 @@ class Responder:
                     await socket.aclose()
 
     async def _socket(self) -> Datagrams:
-        six = ":" in self._offer.address.host
+        address = self._offer().address.host
+        six = ":" in address
         group = GROUP_IPV6 if six else GROUP_IPV4
         interfaces = list(dict.fromkeys(own.interface for own in self._own() if (":" in own.address) == six))
-        by = next((own.interface for own in self._own() if own.address == self._offer.address.host), "")
+        by = next((own.interface for own in self._own() if own.address == address), "")
         multicast = Multicast(groups=[Group(address=group, interface=name) for name in interfaces], interface=by)
         return await self._host.net.datagrams(f"udp://{'[::]' if six else '0.0.0.0'}:{MDNS_PORT}", multicast=multicast)
 
@@ -149,15 +150,13 @@ class Responder:
                 continue
             if query.is_answer:
                 continue
-            legacy = source[1] != MDNS_PORT
+            offer, legacy = self._offer(), source[1] != MDNS_PORT
             ttl_s = LEGACY_TTL_S if legacy else TTL_S
-            records = tuple(
-                record for question in query.questions[:8] for record in answer(self._offer, question, ttl_s)
-            )
+            records = tuple(record for question in query.questions[:8] for record in answer(offer, question, ttl_s))
             if not records or not self._may_answer(source[0]):
                 continue
             alone = legacy or all(question.unicast for question in query.questions)
-            group = GROUP_IPV6 if ":" in self._offer.address.host else GROUP_IPV4
+            group = GROUP_IPV6 if ":" in offer.address.host else GROUP_IPV4
             reply = dns.DnsMessage(
                 id=query.id if legacy else 0,
                 is_answer=True,

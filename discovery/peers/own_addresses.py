@@ -47,12 +47,7 @@ async def own_addresses(host: Host) -> list[OwnAddress]:
 
     Loopback and the links that tasks got are left out. Where the kernel tells nothing, it is the one that leads outside.
     """
-    try:
-        links = _usable_links(await host.netlink.request(_LINKS))
-        found = _addresses_on(links, await host.netlink.request(_ADDRESSES))
-    except OSError as error:
-        log.debug("the addresses of this host cannot be listed", reason=str(error))
-        found = []
+    found = await _listed(host, _RUNS)
     if not found:
         try:
             found = [OwnAddress(interface="", address=await host.net.source_to(_OUTSIDE), prefix_length=32)]
@@ -61,19 +56,34 @@ async def own_addresses(host: Host) -> list[OwnAddress]:
     return sorted(found, key=lambda own: (":" in own.address, own.interface, own.address))
 
 
+async def configured_addresses(host: Host) -> list[str]:
+    """The same with those on links that have no carrier now; none where the kernel tells nothing."""
+    return [own.address for own in await _listed(host, 0)]
+
+
+async def _listed(host: Host, flags: int) -> list[OwnAddress]:
+    """Those on links that have these flags, as the kernel lists them."""
+    try:
+        links = _usable_links(await host.netlink.request(_LINKS), flags)
+        return _addresses_on(links, await host.netlink.request(_ADDRESSES))
+    except OSError as error:
+        log.debug("the addresses of this host cannot be listed", reason=str(error))
+        return []
+
+
 def candidates(addresses: Sequence[OwnAddress]) -> list[OwnAddress]:
     """Those that a daemon may be known by: IPv4, and IPv6 on a host that has nothing else."""
     return [own for own in addresses if ":" not in own.address] or list(addresses)
 
 
-def _usable_links(replies: Sequence[bytes]) -> dict[int, str]:
-    """Names of links by index."""
+def _usable_links(replies: Sequence[bytes], wanted: int) -> dict[int, str]:
+    """Names of links by index, of those that have all flags of `wanted`."""
     links = {}
     for part in (part for reply in replies for part in nl.split(reply) if part.type == nl.RTM_NEWLINK):
         _, _, index, flags, _ = nl.LINK_BODY.unpack_from(part.payload)
         found = nl.attributes(part.payload, nl.LINK_BODY.size)
         group = nl.as_u32(found[nl.IFLA_GROUP]) if nl.IFLA_GROUP in found else 0
-        if flags & _RUNS == _RUNS and not flags & nl.IFF_LOOPBACK and group not in (OWN_GROUP, PORT_GROUP):
+        if flags & wanted == wanted and not flags & nl.IFF_LOOPBACK and group not in (OWN_GROUP, PORT_GROUP):
             links[index] = nl.as_text(found.get(nl.IFLA_IFNAME, b""))
     return links
 
@@ -91,4 +101,4 @@ def _addresses_on(links: dict[int, str], replies: Sequence[bytes]) -> list[OwnAd
     return addresses
 
 
-__all__ = ["OwnAddress", "candidates", "own_addresses"]
+__all__ = ["OwnAddress", "candidates", "configured_addresses", "own_addresses"]

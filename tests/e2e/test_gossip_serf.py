@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from beeyard.discovery.gossip.serf.event import QueryAnswer, UserEventCame
 from tests.support.mixed_cluster import MixedCluster, mixed_cluster
 
@@ -38,6 +40,12 @@ async def test_a_plain_mixed_cluster() -> None:
         answers = [event async for event in o2.query("load", timeout_s=2, relay_factor=2)]
         got = {event.from_node: event.payload for event in answers if isinstance(event, QueryAnswer)}
         assert got == {"s1": b"0.5", "o1": b"answer of o1", "o2": b"answer of o2"}
+
+        # What answers to probes carry beside the coordinate does not keep an agent from reading it.
+        with trio.fail_after(30):
+            while not (await s1.call("get-coordinate", {"Node": "o1"}))["Ok"]:  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        assert [line for line in s1.log if "coordinate" in line and "[DEBUG]" not in line] == []
 
         await _deaths_and_farewells(cluster)
 

@@ -31,6 +31,19 @@ async def test_events_reach_everybody_once(autojump_clock: MockClock) -> None:
         assert sorted(heard) == [(f"n{number}", "deploy", b"42") for number in range(1, 6)]
 
 
+async def test_larger_states_are_exchanged_more_rarely(autojump_clock: MockClock) -> None:
+    """What goes over TCP counts, compressed and sealed, so that idle members send the same in clusters of all sizes."""
+    intervals_s = []
+    for n_bytes in (10, 400):
+        async with node_world() as gossip:
+            tags = {"x": "".join(random.Random(1).choices("0123456789abcdef", k=n_bytes))}
+            nodes = await gossip.start_all(4, tags=tags)
+            await trio.sleep(60)
+            intervals_s.append({node.figures()["exchange_interval_s"] for node in nodes})
+    assert intervals_s[0] == {30.0}
+    assert all(40.0 < interval_s < 120.0 for interval_s in intervals_s[1])
+
+
 async def test_a_question_is_answered_by_whom_it_is_for(autojump_clock: MockClock) -> None:
     """With acks first; filters by tag and name; an answer is given once; the wait ends by itself."""
     async with node_world() as gossip:

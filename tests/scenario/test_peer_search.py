@@ -35,7 +35,7 @@ async def responder_and_asker(own: Sequence[OwnAddress] | None = None) -> AsyncI
         mine = await own_addresses(host) if own is None else own
         offer = Offer(service="yard", instance="n1", address=Address("10.9.0.1", 3388))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Responder(host, offer, lambda: mine).run)
+            nursery.start_soon(Responder(host, lambda: offer, lambda: mine).run)
             await trio.sleep(0.1)
             yield host, asker
             nursery.cancel_scope.cancel()
@@ -129,7 +129,7 @@ async def test_a_port_that_somebody_keeps_for_himself_is_tried_again(autojump_cl
             return found
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Responder(host, offer, lambda: mine).run)
+            nursery.start_soon(Responder(host, lambda: offer, lambda: mine).run)
             assert await look() == []
             await owner.aclose()
             await trio.sleep(61)

@@ -52,6 +52,7 @@ class GossipWorld(SimWorld):
         advertise: str = "",
         port: int = 3388,
         settings: DiscoverySettings | None = None,
+        tags: Callable[[str], dict[str, str]] = lambda _: {ROLE_TAG: "agent"},
     ) -> Member:
         """Start a member on a machine of its own name, or on another, also with a member's name that is not its own."""
         member = self.members[name] = Member(name)
@@ -62,7 +63,7 @@ class GossipWorld(SimWorld):
                 node_name=called or name,
                 state_dir=f"{STATE_DIR}/{called or name}",
                 cluster=cluster,
-                tags=lambda _: {ROLE_TAG: "agent"},
+                tags=tags,
                 port=port,
                 given=given,
                 advertise=advertise,

@@ -13,6 +13,7 @@ from beeyard.discovery.gossip.serf.event import Event
 from beeyard.discovery.gossip.serf.serf import Serf
 from beeyard.discovery.gossip.wire import codec
 
+QUESTIONS_AND_ANSWERS = (0, 1, 2, 11)  # types of memberlist: ping, indirect ping, ack, nack
 DELAY_S = (0.0002, 0.002)
 
 
@@ -26,6 +27,7 @@ class SerfWorld:
         self.n_packets = 0
         self.loss = loss
         self.overtaking: Callable[[bytes], float] = lambda part: 0.0  # more delay for packets with this part
+        self.deaf: frozenset[str] = frozenset()  # whom no news reaches, only questions and answers
         self._seed = seed
         self._rng = random.Random(seed)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -153,6 +155,8 @@ class SerfWorld:
         def arrive() -> None:
             other = self._reaches(key, to)
             for part in parts if other else ():
+                if other in self.deaf and part[0] not in QUESTIONS_AND_ANSWERS:
+                    continue
                 self.serfs[other].handle(self.now_s, codec.decode(part), source)
             if other:
                 self.act(other)

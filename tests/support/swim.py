@@ -72,6 +72,12 @@ class Notes:
         self.records.append(node)
 
 
+def taken(rules: Memberlist) -> list[Command]:
+    """What a member wants, as a driver takes it."""
+    commands, rules.out[:] = list(rules.out), []
+    return commands
+
+
 def address_of(number: int) -> Address:
     """Where the member of this number is."""
     return Address(f"10.0.{number // 250}.{number % 250 + 1}", 7946)
@@ -96,6 +102,10 @@ class Scene:
         for message in messages:
             self.rules.handle(self.now_s, message, source or at("stranger"))
 
+    def drain(self) -> list[Command]:
+        """What is wanted since last time."""
+        return taken(self.rules)
+
     def settle(self) -> None:
         """Let all news go out, at this very moment: the clock stands."""
         while self.rules.n_queued:
@@ -103,16 +113,16 @@ class Scene:
             self.rules._mail.gossip(self.now_s)
             if self.rules.n_queued == before and not self.rules.out:
                 break
-            self.rules.drain()
-        self.rules.drain()
+            self.drain()
+        self.drain()
 
     def until(self, until_s: float) -> list[Command]:
         """Advance in steps to this time, as a driver does; what was wanted on the way."""
-        wanted = self.rules.drain()
+        wanted = self.drain()
         while self.rules.next_at() <= until_s:
             self.now_s = max(self.now_s, self.rules.next_at())
             self.rules.advance(self.now_s)
-            wanted += self.rules.drain()
+            wanted += self.drain()
         self.now_s = until_s
         return wanted
 
@@ -121,7 +131,7 @@ class Scene:
         for _ in range(1000):
             self.now_s = max(self.now_s, self.rules.next_at())
             self.rules.advance(self.now_s)
-            for message, to in messages_of(self.rules.drain()):
+            for message, to in messages_of(self.drain()):
                 if isinstance(message, Ping) and name in ("", message.node):
                     assert to == at(message.node)
                     return message
@@ -137,7 +147,7 @@ class Scene:
     def said(self) -> list[Message]:
         """What waits to be sent, and what is told in a round of gossip at this very moment, without where."""
         self.rules._mail.gossip(self.now_s)
-        return [message for message, _ in messages_of(self.rules.drain())]
+        return [message for message, _ in messages_of(self.drain())]
 
 
 def at(name: str) -> Address:
@@ -189,6 +199,10 @@ class Host:
         """Give what the delegate was told since last time a time."""
         told = self.notes.told
         self.log.extend((now_s, what, who) for what, who in told[len(self.log) :])
+
+    def drain(self) -> list[Command]:
+        """What is wanted since last time."""
+        return taken(self.rules)
 
     def knows(self) -> int:
         """How many members are alive to it."""
@@ -277,7 +291,7 @@ class Network:
 
     def _act(self, host: Host) -> None:
         host.note_time(self.now_s)
-        for command in host.rules.drain():
+        for command in host.drain():
             self._carry_out(host, command)
         self._arrange_wake(host)
 

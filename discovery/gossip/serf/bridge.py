@@ -24,9 +24,15 @@ from beeyard.discovery.gossip.serf.push_pull import PushPulls
 from beeyard.discovery.gossip.serf.queries import Queries
 from beeyard.discovery.gossip.serf.tags import tags_of
 from beeyard.discovery.gossip.serf.user_events import UserEvents
+from beeyard.discovery.gossip.serf.views import Views
 from beeyard.discovery.gossip.serf.vivaldi import Vivaldi
 from beeyard.discovery.gossip.swim.beliefs import is_unicast
-from beeyard.discovery.gossip.wire.serf_codec import decode_coordinate, decode_serf, encode_coordinate
+from beeyard.discovery.gossip.wire.serf_codec import (
+    decode_coordinate,
+    decode_serf,
+    decode_view,
+    encode_coordinate,
+)
 
 # What is gossiped comes eight times and more in the same bytes, none longer than a packet. Messages are never changed.
 _REPEATED_BYTES_MAX = 1400
@@ -61,7 +67,8 @@ class Bridge:
         self._push_pulls = push_pulls
         self.vivaldi = Vivaldi(context.rng)
         self.coordinates: dict[str, Coordinate] = {}  # of members that were pinged
-        self._payload: tuple[Coordinate, bytes] | None = None
+        self._views = Views(context, user_events.clock)
+        self._payload: tuple[Coordinate, int, bytes] | None = None
 
     # --- what is asked ---------------------------------------------------------------------------------------------------
 
@@ -88,10 +95,10 @@ class Bridge:
 
     def ack_payload(self) -> bytes:
         """See `Delegate.ack_payload`."""
-        here = self.vivaldi.here
-        if self._payload is None or self._payload[0] is not here:
-            self._payload = here, encode_coordinate(here, short=True)
-        return self._payload[1]
+        here, view = self.vivaldi.here, self._views.mine()
+        if self._payload is None or self._payload[0] is not here or self._payload[1] != view:
+            self._payload = here, view, encode_coordinate(here, short=True, view=view)
+        return self._payload[2]
 
     # --- what is told ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class Bridge:
         if not payload:
             return
         try:
-            other = decode_coordinate(payload)
+            other, view = decode_coordinate(payload), decode_view(payload)
         except PeerError:
             self._context.dropped["coordinate"] += 1
             return
@@ -183,6 +190,8 @@ class Bridge:
             self._context.dropped["coordinate"] += 1
         elif name in self._context.roster.by_name:
             self.coordinates[name] = other
+        if view is not None and self._intents.phase == "alive":
+            self._views.heard(name, view)
 
     def forget(self, name: str) -> None:
         """A member is gone for good."""

@@ -29,18 +29,18 @@ def reconnect(context: Context) -> None:
     if context.rng.random() >= len(addresses) / max(1, n_alive):
         return
     for name in context.rng.sample(sorted(addresses), min(N_TRIED, len(addresses))):
-        context.memberlist.join_exchange(addresses[name], name)
+        context.memberlist.join_exchange(addresses[name])
 
 
 # After joining, between these times. News reaches each member with a probability of 1 - exp(-8) or so: when sixty join at
-# once, one run in seven leaves somebody unknown to somebody, until the next push/pull half a minute later.
+# once, one run in seven leaves somebody unknown to somebody, who would only notice some seconds later (`serf.views`).
 LOOK_AGAIN_S = (0.6, 1.6)
 
 
 def look_again(context: Context) -> None:
     """Exchange with anybody, to learn who joined at the same time and was missed."""
     for node in context.memberlist.random_alive(1):
-        context.memberlist.out.append(Exchange(to=node.address, node=node.name))
+        context.memberlist.out.append(Exchange(to=node.address))
 
 
 class Chores:

@@ -19,6 +19,7 @@ def figures_of(context: Context, clocks: tuple[int, int, int]) -> dict[str, floa
         "member_time": float(clocks[0]),
         "event_time": float(clocks[1]),
         "query_time": float(clocks[2]),
+        "exchange_interval_s": memberlist.exchange_interval_s,
         "queued_members": float(memberlist.n_queued),
         "queued_intents": float(len(broadcasts.intents)),
         "queued_queries": float(len(broadcasts.queries)),

@@ -216,7 +216,7 @@ class Queries:
         return (
             self._gossip_interval_s
             * context.config.query_timeout_mult
-            * math.ceil(math.log10(context.memberlist.n_alive + 1))
+            * math.ceil(math.log10(max(1, context.memberlist.n_alive) + 1))  # nobody is up once the last one has left
         )
 
     def vote(self, other: Address) -> None:

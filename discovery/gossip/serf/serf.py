@@ -147,6 +147,10 @@ class Serf:
         self._context.now_s = now_s
         return self._memberlist.push_pull(now_s, join)
 
+    def state_sent(self, n_bytes: int) -> None:
+        """What `push_pull` returned went out on a stream, in so many bytes, see `Memberlist.state_sent`."""
+        self._memberlist.state_sent(n_bytes)
+
     def merge(self, now_s: float, remote: PushPull, *, join: bool) -> None:
         """What the other one sent on a stream. The one who answers sends its own before it merges.
 

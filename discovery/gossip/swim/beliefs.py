@@ -97,9 +97,10 @@ class Beliefs:
         context = self._context
         was_up, old = member.is_up, (member.meta, member.vsn)
         self._drop_suspicion(member)
-        member.incarnation, member.meta = said.incarnation, said.meta
+        member.meta = said.meta
         member.vsn = said.vsn or member.vsn
         context.roster.move(member, address)
+        context.roster.set_incarnation(member, said.incarnation)
         context.roster.set_state(member, ALIVE, now_s)
         if not was_up:
             context.delegate.notify_join(member.record())
@@ -141,7 +142,7 @@ class Beliefs:
         elif member.state == ALIVE:
             self._mail.broadcast(said, said.node)
             context.counts.suspicions += 1
-            member.incarnation = said.incarnation
+            context.roster.set_incarnation(member, said.incarnation)
             context.roster.set_state(member, SUSPECT, now_s)
             member.suspicion = Suspicion(context.config, now_s, len(context.roster), said.from_node)
             self._set_timer(now_s, member)
@@ -210,7 +211,7 @@ class Beliefs:
             return
         self._drop_suspicion(member)
         self._mail.broadcast(said, said.node, self._leave_told if member is context.me else None)
-        member.incarnation = said.incarnation
+        context.roster.set_incarnation(member, said.incarnation)
         context.roster.set_state(member, LEFT if said.from_node == said.node else DEAD, now_s)
         context.delegate.notify_leave(member.record())
 
@@ -232,7 +233,7 @@ class Beliefs:
 
     def tell_me(self, incarnation: int) -> None:
         """Tell everyone what I am, under this incarnation."""
-        self._context.me.incarnation = min(incarnation, INCARNATION_MAX)
+        self._context.roster.set_incarnation(self._context.me, min(incarnation, INCARNATION_MAX))
         self._reminded.clear()
         self._mail.broadcast(self._me(), self._context.me.name)
 

@@ -24,6 +24,7 @@ class Counts(msgspec.Struct):
     refutations: int = 0  # of what was said of this member
     late: int = 0  # times that this process ran late, and read first what had arrived
     stalls: int = 0  # times that it did not run for so long that it judged nobody
+    mends: int = 0  # exchanges because others believed something else than this member
     refused: int = 0  # messages that were not acted on: malformed, of other versions, beyond bounds
     unwelcome: int = 0  # members of other clusters
     conflicts: int = 0

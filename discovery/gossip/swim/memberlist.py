@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A driver calls `handle` for each message of a datagram and `advance` when `next_at` has come, and then acts on what it
-finds in `out` (`drain` takes it). After any call `next_at` may be sooner than before. Times are seconds of one monotonic
+A driver calls `handle` for each message of a datagram and `advance` when `next_at` has come, and then takes out of `out` what
+it finds there and does it. After any call `next_at` may be sooner than before. Times are seconds of one monotonic
 clock. No method raises for what a peer did, but `merge` for a whole exchange that cannot be used.
 
 This process may be stopped, or get little CPU, while answers wait in its socket. What is found overdue says nothing about
@@ -41,7 +41,7 @@ from beeyard.discovery.gossip.swim.exchange import Exchanges
 from beeyard.discovery.gossip.swim.mail import Mail
 from beeyard.discovery.gossip.swim.prober import Prober
 from beeyard.discovery.gossip.swim.roster import ALIVE, Member
-from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue
+from beeyard.discovery.gossip.swim.transmit_queue import TransmitQueue, transmit_limit
 
 # Protocol min, max, current; delegate (Serf) min, max, current. Source: what serf 0.9.4 sends.
 VSN = bytes((1, 5, 2, 2, 5, 5))
@@ -180,6 +180,10 @@ class Memberlist:
         self._notice_stall(now_s)
         self._exchanges.merge(now_s, remote, join=join)
 
+    def state_sent(self, n_bytes: int) -> None:
+        """What `push_pull` returned went out, in so many bytes. The larger, the rarer, see `Config.push_pull_bytes_s`."""
+        self._exchanges.sent(n_bytes)
+
     # --- time ---
 
     def next_at(self) -> float:
@@ -193,12 +197,6 @@ class Memberlist:
             self._is_reading = False
             self._context.timers.run(now_s)
         self._mail.arrange(now_s)
-
-    def drain(self) -> list[Command]:
-        """What is to be done since last time; `out` is empty then."""
-        commands = self.out[:]
-        self.out.clear()
-        return commands
 
     def _notice_stall(self, now_s: float) -> None:
         late_s = now_s - self._context.timers.next_at()
@@ -218,9 +216,13 @@ class Memberlist:
 
     # --- for the layer above ---
 
-    def join_exchange(self, address: Address, node: str = "") -> None:
+    def join_exchange(self, address: Address) -> None:
         """Ask for an exchange with somebody who need not be known, to join its cluster."""
-        self._exchanges.ask(address, node, join=True)
+        self._exchanges.ask(address, join=True)
+
+    def mend(self, now_s: float, name: str) -> None:
+        """Exchange with a member that believes something else; not more often than memberlist would exchange anyway."""
+        self._exchanges.mend(now_s, name)
 
     def send_user(self, to: Address, data: bytes) -> None:
         """Send one user message (Serf's type byte first) in a datagram of its own."""
@@ -265,6 +267,22 @@ class Memberlist:
     def incarnation(self) -> int:
         """This member's own."""
         return self._context.me.incarnation
+
+    @property
+    def view(self) -> int:
+        """32 bits that say who is believed to be up, see `Roster.view`."""
+        return self._context.roster.view
+
+    @property
+    def news_s(self) -> float:
+        """How long a member repeats what is new: then all have heard it, whom it reaches at all."""
+        config = self._context.config
+        return config.gossip_interval_s * transmit_limit(config.retransmit_mult, self.n_known)
+
+    @property
+    def exchange_interval_s(self) -> float:
+        """The time between two exchanges by the clock."""
+        return self._exchanges.interval_s
 
     @property
     def health(self) -> int:

@@ -191,7 +191,7 @@ class Prober:
         suspicion = member.suspicion
         if suspicion is not None and not suspicion.was_told:
             suspicion.was_told = True
-            self._context.out.append(Exchange(to=member.address, node=member.name))
+            self._context.out.append(Exchange(to=member.address))
 
     def _judge_myself(self, probe: Probe) -> None:
         """A probe has failed: was it me? Helpers that say nothing are the sign; without any, take it as one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from hashlib import blake2b
 
 from beeyard.discovery.gossip.message import Address, NodeRecord
 from beeyard.discovery.gossip.swim.suspicion import Suspicion
@@ -19,15 +20,16 @@ UNDERSTANDS_CRC = 5
 class Member:
     """What is believed of one member."""
 
-    __slots__ = ("address", "changed_s", "incarnation", "meta", "name", "state", "suspicion", "vsn")
+    __slots__ = ("address", "changed_s", "incarnation", "mark", "meta", "name", "state", "suspicion", "vsn")
 
     def __init__(self, name: str, address: Address, meta: bytes, vsn: bytes, now_s: float) -> None:
         self.name = name
         self.address = address
         self.meta = meta
         self.vsn = vsn
-        self.incarnation = 0
-        self.state = DEAD
+        self.incarnation = 0  # see `Roster.set_incarnation`
+        self.state = DEAD  # see `Roster.set_state`
+        self.mark = 0  # its part of `Roster.view`
         self.changed_s = now_s  # of `state`
         self.suspicion: Suspicion | None = None  # Invariant: set exactly while state is SUSPECT
 
@@ -53,12 +55,20 @@ class Member:
         )
 
 
+def mark(text: str) -> int:
+    """32 bits for it, the same in every process."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+
+
 class Roster:
     """All members that are known, the local one among them, the dead until they are forgotten."""
 
     def __init__(self, rng: random.Random) -> None:
         self.by_name: dict[str, Member] = {}
         self.n_up = 0
+        # 32 bits that two members have in common if both take the same members for up, under the same incarnations (which
+        # cover addresses and tags). A suspect counts as up; the dead do not, for everybody forgets them at another time.
+        self.view = 0
         self._rng = rng
         self._order: list[Member] = []  # of probing
         self._next = 0
@@ -90,6 +100,22 @@ class Roster:
             self.n_up += (state <= SUSPECT) - (member.state <= SUSPECT)
             member.state = state
             member.changed_s = now_s
+            self._mark(member)
+
+    def set_incarnation(self, member: Member, incarnation: int) -> None:
+        """It said so."""
+        if incarnation != member.incarnation:
+            member.incarnation = incarnation
+            self._mark(member)
+
+    def _mark(self, member: Member) -> None:
+        """Have `view` tell what is believed of this one now.
+
+        Of hashes whose bits mix: of sums such as CRC-32 two members that both went from 1 to 2 would cancel each other.
+        """
+        old = member.mark
+        member.mark = mark(f"{member.incarnation}/{member.name}") if member.is_up else 0
+        self.view ^= old ^ member.mark
 
     def move(self, member: Member, address: Address) -> None:
         """It is reached elsewhere from now on."""
@@ -154,4 +180,4 @@ class Roster:
             del self._n_at[member.address]
 
 
-__all__ = ["ALIVE", "DEAD", "LEFT", "SUSPECT", "Member", "Roster"]
+__all__ = ["ALIVE", "DEAD", "LEFT", "SUSPECT", "Member", "Roster", "mark"]

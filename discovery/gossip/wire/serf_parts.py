@@ -16,9 +16,11 @@ from beeyard.core.errors import RemoteProtocolError
 from beeyard.core.membership import DIMENSIONS
 from beeyard.discovery.gossip.message import Coordinate
 from beeyard.discovery.gossip.wire.dialect import (
+    U32,
     Fields,
     items,
     no_msgpack,
+    number,
     pack,
     pack_short,
     text,
@@ -80,14 +82,21 @@ def _shown(value: bytes) -> str:
     return value.decode(errors="backslashreplace")
 
 
-def encode_coordinate(coordinate: Coordinate, *, short: bool = False) -> bytes:
-    """`Ack.payload`. `short`: with floats of 4 bytes, which every reader takes too: a third of what a member sends less."""
-    fields = {
+def encode_coordinate(coordinate: Coordinate, *, short: bool = False, view: int | None = None) -> bytes:
+    """`Ack.payload`.
+
+    Args:
+        short: with floats of 4 bytes, which every reader takes too: a third of what a member sends less.
+        view: 32 bits that say what the member believes (`serf.views`). Serf passes over fields that it does not know.
+    """
+    fields: dict[str, object] = {
         "Adjustment": coordinate.adjustment,
         "Error": coordinate.error,
         "Height": coordinate.height,
         "Vec": coordinate.vec,
     }
+    if view is not None:
+        fields["View"] = view
     return b"\x01" + (pack_short(fields) if short else pack(fields))
 
 
@@ -109,6 +118,16 @@ def decode_coordinate(payload: bytes) -> Coordinate:
         adjustment=_real(b"Adjustment", fields.get(b"Adjustment")),
         height=_real(b"Height", fields.get(b"Height")),
     )
+
+
+def decode_view(payload: bytes) -> int | None:
+    """What the member that sent this `Ack.payload` says of its view; None: nothing, as Serf's own agents do.
+
+    Raises:
+        RemoteProtocolError: it has not 32 bits, or the payload is none.
+    """
+    fields = unpack_fields(payload[1:])
+    return number(fields, b"View", U32) if b"View" in fields else None
 
 
 def _real(key: bytes, value: object) -> float:

@@ -118,7 +118,7 @@ def test_joining_is_told_after_the_exchange() -> None:
     assert play.broadcasts() == [JoinIntent(l_time=1, node="a")]
     play.serf.out.clear()
     play.pass_time(1.7)
-    assert Exchange(to=address_of("b"), node="b") in play.serf.out
+    assert Exchange(to=address_of("b")) in play.serf.out
 
 
 def test_join_asks_for_an_exchange() -> None:

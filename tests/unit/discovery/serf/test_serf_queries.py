@@ -242,3 +242,13 @@ def test_rival_for_the_own_name_starts_one_vote_and_may_be_answered() -> None:
     assert len(play.sent()) == 1
     play.hear(a_query("q", l_time=6, flags=1, address=Address("10.0.9.8", 7946)))
     assert play.sent() == []
+
+
+def test_the_last_member_may_ask_while_it_leaves() -> None:
+    """It counts nobody as up then, and would have no time for answers."""
+    play = Play()
+    play.serf.leave(play.now_s)
+    play.pass_time(6.0)
+    assert play.serf._memberlist.n_alive == 0
+    play.serf.query(play.now_s, "anybody?")
+    assert play.serf.default_query_timeout_s() == pytest.approx(3.2)

@@ -103,7 +103,7 @@ def test_no_sequence_of_messages_breaks_the_rules(seed: int) -> None:
             rng.choice([scene.rules.stream_ack, scene.rules.stream_refused])(scene.now_s, seq_no)
         elif rng.random() < 0.2:
             scene.rules.leave(scene.now_s)
-        for command in scene.rules.drain():
+        for command in scene.drain():
             if isinstance(command, PingByStream):
                 seq_no = command.seq_no
             elif isinstance(command, SendPacket):

@@ -239,11 +239,11 @@ def test_an_accuser_is_answered_directly_and_at_once() -> None:
     """A frozen member that wakes up has tenths of a second before its accusers' time is up."""
     scene = Scene(*"abcdefgh")
     scene.hear(suspect("me", 1, by="a"))
-    to = [to for message, to in messages_of(scene.rules.drain()) if isinstance(message, Alive)]
+    to = [to for message, to in messages_of(scene.drain()) if isinstance(message, Alive)]
     assert to == [at("a")]
     # Others that accuse me still have not heard of it: once each.
     scene.hear(suspect("me", 1, by="b"), suspect("me", 1, by="b"), suspect("me", 1, by="stranger"))
-    to = [to for message, to in messages_of(scene.rules.drain()) if isinstance(message, Alive)]
+    to = [to for message, to in messages_of(scene.drain()) if isinstance(message, Alive)]
     assert to == [at("b")]
 
 
@@ -317,7 +317,7 @@ def test_a_suspect_has_the_last_word_and_its_accusers_ask_for_it(accuser: str) -
     scene.rules._beliefs._set_timer(scene.now_s, member)
     scene.settle()
     scene.rules._context.timers.run(scene.now_s + 1.0)
-    asked = messages_of(scene.rules.drain())
+    asked = messages_of(scene.drain())
     assert ((suspect("a", 1, by="me"), at("a")) in asked) == (accuser == "me")
     scene.hear(alive("a", 2))
     assert scene.state("a") == "alive"

@@ -4,7 +4,7 @@ import pytest
 
 from beeyard.core.errors import RemoteProtocolError
 from beeyard.discovery.gossip.command import Exchange
-from beeyard.discovery.gossip.message import Address, NodeRecord, PushPull
+from beeyard.discovery.gossip.message import Address, Dead, NodeRecord, PushPull, Suspect
 from beeyard.discovery.gossip.swim import VSN, Config
 from beeyard.discovery.gossip.swim.exchange import push_pull_scale
 from tests.support.swim import Scene, at, dead, suspect
@@ -28,13 +28,13 @@ def test_members_exchange_with_a_living_one_every_interval() -> None:
     scene.hear(dead("b"))
     begun_s = scene.now_s
     asked = [command for command in scene.until(begun_s + 301.0) if isinstance(command, Exchange)]
-    assert asked == [Exchange(to=at("a"), node="a")] * 10
+    assert asked == [Exchange(to=at("a"))] * 10
 
 
 def test_joining_asks_for_an_exchange_with_somebody_unknown() -> None:
     scene = Scene()
     scene.rules.join_exchange(Address("10.5.5.5", 7946))
-    assert scene.rules.drain() == [Exchange(to=Address("10.5.5.5", 7946), join=True)]
+    assert scene.drain() == [Exchange(to=Address("10.5.5.5", 7946), join=True)]
 
 
 def test_everything_known_is_sent_with_the_state_of_the_layer_above() -> None:
@@ -118,3 +118,40 @@ def test_a_member_that_was_welcome_and_says_the_same_is_not_asked_about_again() 
     scene.rules.merge(scene.now_s, remote, join=False)
     assert [scene.state(name) for name in "ab"] == ["suspect", "alive"]
     assert scene.rules.counts.unwelcome == 1
+
+
+def exchanges(scene: Scene, for_s: float) -> int:
+    return sum(isinstance(command, Exchange) for command in scene.until(scene.now_s + for_s))
+
+
+def test_exchanges_take_no_more_bytes_in_a_larger_cluster() -> None:
+    """Two states of 12,000 bytes at 40 bytes a second are ten minutes."""
+    scene = Scene("a", "b", config=Config(probe_interval_s=1e6))
+    scene.rules.state_sent(500)
+    assert scene.rules.exchange_interval_s == 30.0
+    scene.rules.state_sent(12_000)
+    assert scene.rules.exchange_interval_s == 600.0
+    exchanges(scene, 31.0)  # the next one was due before it was known
+    assert exchanges(scene, 6000.0) == 10
+
+
+def test_what_an_exchange_does_not_mend_is_not_tried_at_each_probe() -> None:
+    scene = Scene("a", "b", config=Config(probe_interval_s=1e6))
+    scene.rules.state_sent(1 << 20)  # by the clock there is none for hours
+    exchanges(scene, 31.0)
+    for _ in range(60):
+        scene.rules.mend(scene.now_s, "a")
+        scene.until(scene.now_s)
+        scene.now_s += 1.0
+    assert scene.rules.counts.mends == 2
+
+
+@pytest.mark.parametrize("said", [suspect("a"), dead("a"), dead("a", by="a")])
+def test_nobody_exchanges_with_a_member_that_may_be_gone(said: Suspect | Dead) -> None:
+    scene = Scene("a", "b")
+    scene.hear(said)
+    scene.rules.mend(scene.now_s, "a")
+    scene.rules.mend(scene.now_s, "nobody")
+    assert scene.rules.counts.mends == 0
+    scene.rules.mend(scene.now_s, "b")
+    assert Exchange(to=at("b")) in scene.drain()

@@ -16,11 +16,11 @@ QUIET = Config(probe_interval_s=1e6, push_pull_interval_s=1e6)  # gossip alone, 
 def rounds(scene: Scene, for_s: float) -> list[tuple[float, int]]:
     """When packets go out, and how many."""
     end_s, sent = scene.now_s + for_s, []
-    scene.rules.drain()
+    scene.drain()
     while scene.rules.next_at() <= end_s:
         scene.now_s = max(scene.now_s, scene.rules.next_at())
         scene.rules.advance(scene.now_s)
-        if commands := scene.rules.drain():
+        if commands := scene.drain():
             sent.append((scene.now_s, len(commands)))
     return sent
 
@@ -49,7 +49,7 @@ def test_more_news_within_the_interval_waits_for_its_end() -> None:
     scene.now_s += 1.0
     scene.hear(alive("a", 2))
     scene.rules.advance(scene.now_s)
-    scene.rules.drain()
+    scene.drain()
     scene.hear(alive("b", 2))
     assert scene.rules.next_at() == pytest.approx(scene.now_s + 0.2)
 
@@ -59,7 +59,7 @@ def test_the_accused_waits_for_a_quarter_of_the_interval_at_most() -> None:
     scene.now_s += 1.0
     scene.hear(alive("a", 2))
     scene.rules.advance(scene.now_s)
-    scene.rules.drain()
+    scene.drain()
     scene.hear(suspect("me"))
     sent = rounds(scene, 0.1)
     assert sent == [(pytest.approx(scene.now_s), 3)]
@@ -74,7 +74,7 @@ def test_however_many_accusations_come_refutations_have_their_pace() -> None:
         scene.now_s += 0.002
         scene.hear(suspect("me", incarnation))
         scene.rules.advance(scene.now_s)
-        n_packets += len(scene.rules.drain())
+        n_packets += len(scene.drain())
     assert scene.rules.incarnation == 101
     assert n_packets <= 3 * 5  # rounds within 0.2 s
 
@@ -107,7 +107,7 @@ def test_gossip_goes_to_the_living_and_for_a_while_to_the_dead(message: object, 
     scene.now_s += after_s
     scene.hear(alive("a", 2))
     scene.rules._mail.gossip(scene.now_s)
-    assert (at("b") in {to for _, to in messages_of(scene.rules.drain())}) == hears
+    assert (at("b") in {to for _, to in messages_of(scene.drain())}) == hears
 
 
 def test_alone_news_waits_and_nothing_wakes_up() -> None:
@@ -126,7 +126,7 @@ def test_no_packet_is_larger_than_agreed(overhead: int) -> None:
     scene.hear(*[alive(f"node-{i}", 1, meta=b"m" * (i % 90)) for i in range(100)])
     scene.notes.waiting = [b"u" * 40] * 50
     scene.hear(*[Ping(seq_no=i, node="me", source=at("a")) for i in range(30)], source=at("a"))
-    packets = [command for command in scene.rules.drain() if isinstance(command, SendPacket)]
+    packets = [command for command in scene.drain() if isinstance(command, SendPacket)]
     sizes = [overhead + 2 + sum(2 + len(part) for part in packet.parts) for packet in packets]
     assert len(packets) == 30
     assert max(sizes) <= 1400
@@ -137,7 +137,7 @@ def test_no_packet_has_more_parts_than_peers_can_count() -> None:
     scene = Scene("a", "b")
     scene.notes.waiting = [b"."] * 500
     scene.hear(Ping(seq_no=1, node="me"), source=at("a"))
-    [packet] = scene.rules.drain()
+    [packet] = scene.drain()
     assert isinstance(packet, SendPacket)
     assert len(packet.parts) == 127
 
@@ -146,7 +146,7 @@ def test_the_layer_above_speaks_in_what_memberlist_leaves() -> None:
     scene = Scene("a", "b")
     scene.notes.waiting = [b"\x03event"]
     scene.hear(suspect("b"), Ping(seq_no=1, node="me"), source=at("a"))
-    assert [message for message, _ in messages_of(scene.rules.drain())] == [
+    assert [message for message, _ in messages_of(scene.drain())] == [
         Ack(seq_no=1, payload=b"here"),
         suspect("b"),
         User(data=b"\x03event"),
@@ -168,14 +168,14 @@ def test_user_messages_are_handed_up_and_sent_alone() -> None:
     scene.hear(suspect("a"), User(data=b"\x06answer"))
     assert scene.notes.user == [b"\x06answer"]
     scene.rules.send_user(at("x"), b"\x05question")
-    assert messages_of(scene.rules.drain()) == [(User(data=b"\x05question"), at("x"))]
+    assert messages_of(scene.drain()) == [(User(data=b"\x05question"), at("x"))]
 
 
 def test_a_checksum_goes_to_those_that_understand_it() -> None:
     scene = Scene("a")
     scene.hear(alive("b", vsn=bytes((1, 4, 2, 2, 5, 5))))
     scene.rules._mail.gossip(scene.now_s)
-    assert {command.to: command.crc for command in scene.rules.drain() if isinstance(command, SendPacket)} == {
+    assert {command.to: command.crc for command in scene.drain() if isinstance(command, SendPacket)} == {
         at("a"): True,
         at("b"): False,
     }

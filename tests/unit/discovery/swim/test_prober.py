@@ -107,7 +107,7 @@ def test_a_suspect_that_tcp_alone_reaches_is_told_in_an_exchange_once() -> None:
         scene.hear(*[Nack(seq_no=ping.seq_no)] * 3)
         wanted = scene.until(scene.now_s + 0.41)
         told.append([command for command in wanted if isinstance(command, Exchange)])
-    assert told == [[Exchange(to=at("a"), node="a")], []]
+    assert told == [[Exchange(to=at("a"))], []]
 
 
 def test_a_member_that_refuted_during_the_probe_is_not_accused_anew() -> None:
@@ -206,7 +206,7 @@ def test_a_member_gets_a_coordinate_and_news_with_its_answer() -> None:
     scene = Scene("a", "b")
     scene.hear(suspect("b"))
     scene.hear(Ping(seq_no=7, node="me", source=at("a"), source_node="a"), source=at("a"))
-    [(ack, to), (news, _)] = messages_of(scene.rules.drain())
+    [(ack, to), (news, _)] = messages_of(scene.drain())
     assert (ack, to) == (Ack(seq_no=7, payload=b"here"), at("a"))
     assert news == suspect("b")
 
@@ -226,14 +226,14 @@ def test_answers_go_to_the_sender_or_to_a_member(node: str, source: str, wanted:
     scene = Scene("a")
     ping = Ping(seq_no=7, node=node, source=at(wanted)) if wanted else Ping(seq_no=7, node=node)
     scene.hear(ping, source=at(source))
-    assert [to for _, to in messages_of(scene.rules.drain())] == ([at(expected)] if expected else [])
+    assert [to for _, to in messages_of(scene.drain())] == ([at(expected)] if expected else [])
 
 
 def test_a_stranger_gets_no_more_than_an_answer() -> None:
     scene = Scene("a")
     scene.hear(suspect("a"))
     scene.hear(Ping(seq_no=7), source=at("stranger"))
-    assert messages_of(scene.rules.drain()) == [(Ack(seq_no=7), at("stranger"))]
+    assert messages_of(scene.drain()) == [(Ack(seq_no=7), at("stranger"))]
 
 
 @pytest.mark.parametrize(("node", "answered"), [("me", True), ("", True), ("other", False)])
@@ -246,7 +246,7 @@ def ask(scene: Scene, *, nack: bool = True, node: str = "b", seq_no: int = 77) -
     """Member a asks me to ping another one; what I do at once."""
     target = at(node)
     scene.hear(IndirectPing(seq_no=seq_no, target=target, node=node, nack=nack, source=at("a")), source=at("a"))
-    return scene.rules.drain()
+    return scene.drain()
 
 
 def test_a_helper_pings_and_passes_the_answer_on() -> None:
@@ -256,9 +256,9 @@ def test_a_helper_pings_and_passes_the_answer_on() -> None:
     assert (to, ping.node) == (at("b"), "b")
     assert ping.seq_no != 77
     scene.hear(Ack(seq_no=ping.seq_no, payload=b"coordinate"), source=at("b"))
-    assert messages_of(scene.rules.drain()) == [(Ack(seq_no=77), at("a"))]
+    assert messages_of(scene.drain()) == [(Ack(seq_no=77), at("a"))]
     scene.hear(Ack(seq_no=ping.seq_no), source=at("b"))
-    assert scene.rules.drain() == []
+    assert scene.drain() == []
 
 
 @pytest.mark.parametrize("nack", [True, False])
@@ -275,14 +275,14 @@ def test_an_answer_after_the_nack_is_passed_on_while_it_may_be_of_use() -> None:
     assert isinstance(ping, Ping)
     scene.until(scene.now_s + 0.45)
     scene.hear(Ack(seq_no=ping.seq_no), source=at("b"))
-    assert (Ack(seq_no=77), at("a")) in messages_of(scene.rules.drain())
+    assert (Ack(seq_no=77), at("a")) in messages_of(scene.drain())
 
 
 def test_nobody_but_members_is_pinged_for_others() -> None:
     scene = Scene("a", "b")
     assert messages_of(ask(scene, node="victim")) == [(Nack(seq_no=77), at("a"))]
     scene.hear(IndirectPing(seq_no=78, target=Address("10.66.6.6", 53), node="b", nack=False), source=at("a"))
-    assert scene.rules.drain() == []
+    assert scene.drain() == []
 
 
 def test_no_more_is_done_for_others_at_a_time_than_allowed_and_nothing_remains() -> None:
@@ -300,7 +300,7 @@ def test_answers_that_nobody_waits_for_do_nothing() -> None:
     scene.hear(Ack(seq_no=1), Nack(seq_no=1))
     scene.rules.stream_ack(scene.now_s, 1)
     scene.rules.stream_refused(scene.now_s, 1)
-    assert scene.rules.drain() == []
+    assert scene.drain() == []
 
 
 def test_the_dead_and_the_gone_are_not_probed() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from beeyard.discovery.gossip.message import Address
-from beeyard.discovery.gossip.swim.roster import ALIVE, DEAD, LEFT, Member, Roster
+from beeyard.discovery.gossip.swim.roster import ALIVE, DEAD, LEFT, SUSPECT, Member, Roster
 
 
 def roster_of(n: int, seed: int = 1) -> tuple[Roster, list[Member]]:
@@ -93,3 +93,29 @@ def test_the_number_of_those_that_are_up_is_kept() -> None:
     assert roster.n_up == 3
     roster.set_state(members[1], ALIVE, 2.0)
     assert roster.n_up == 4
+
+
+def test_a_view_says_who_is_up_under_which_incarnation_in_whatever_order_it_was_learnt() -> None:
+    one, members = roster_of(4)
+    other = Roster(random.Random(2))
+    for member in reversed(members):
+        again = Member(member.name, member.address, b"", b"", 9.0)
+        other.add(again)
+        other.set_state(again, ALIVE, 9.0)
+    assert one.view == other.view != 0
+    seen = [one.view]
+    for change in (
+        lambda: one.set_incarnation(members[1], 2),
+        lambda: one.set_incarnation(members[2], 2),  # of two alike changes the second does not undo the first
+        lambda: one.set_state(members[3], DEAD, 1.0),
+    ):
+        change()
+        seen.append(one.view)
+    assert len(set(seen)) == 4
+    one.set_state(members[3], LEFT, 1.0)
+    one.set_incarnation(members[3], 7)
+    one.set_state(members[0], SUSPECT, 1.0)
+    assert one.view == seen[-1]  # the dead are forgotten by each at its time, a suspicion passes
+    for member in members[:3]:
+        one.set_state(member, DEAD, 1.0)
+    assert one.view == 0

@@ -76,7 +76,7 @@ def test_ticks_that_were_missed_are_skipped() -> None:
     scene = Scene(*"abcd")
     scene.now_s += 100.0
     scene.rules.advance(scene.now_s)
-    scene.rules.drain()
+    scene.drain()
     before = scene.rules.counts.probes
     scene.until(scene.now_s + 1.05)
     assert scene.rules.counts.probes - before <= 2
@@ -101,5 +101,5 @@ def test_a_machine_that_is_always_late_still_finds_the_dead() -> None:
     while scene.state("a") != "dead":
         scene.now_s = max(scene.now_s, scene.rules.next_at()) + 0.3
         scene.rules.advance(scene.now_s)
-        scene.rules.drain()
+        scene.drain()
         assert scene.now_s < begun_s + 60.0

@@ -1,0 +1,58 @@
+"""A host loses the address by which others know it."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from beeyard.core.model import Link
+from beeyard.discovery.gossip.message import Address
+from tests.support.gossip_world import GossipWorld
+
+
+def give_address(world: GossipWorld, name: str, ip: str) -> None:
+    """A host's only address is another one from now on, as DHCP may have it."""
+    machine = world.machines[name]
+    machine.parts.kernel.remove_link("eth0")
+    machine.parts.kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+    machine.ip = machine.net.ip = ip
+
+
+async def test_a_member_whose_address_is_gone_is_known_by_the_new_one(autojump_clock: MockClock) -> None:
+    """It leaves and comes back within a minute, and nobody takes it for failed for longer than that."""
+    async with GossipWorld(1) as world:
+        for name in ("n1", "n2", "n3"):
+            world.begin(name, tags=lambda own: {"role": "manager", "manager": f"{own}:2377", "node": ""})
+        await world.until_one("n1", "n2", "n3", within_s=5.0)
+        await world.members["n2"].discovery.set_tags({"role": "manager", "manager": "10.9.0.2:2377", "node": "later"})
+        await trio.sleep(30)
+        old = world.machines["n2"].ip
+        give_address(world, "n2", "10.9.7.7")
+        seen = world.members["n1"].discovery.node
+        await world.until(lambda: seen.member("n2").address.host == "10.9.7.7", timeout_s=60.0)
+        await world.until_one("n1", "n2", "n3", within_s=10.0)
+        assert world.members["n2"].discovery.me == Address("10.9.7.7", 3388)
+        assert old != "10.9.7.7"
+        tags = seen.member("n2").tags
+        assert (tags["manager"], tags["node"]) == ("10.9.7.7:2377", "later")
+        await trio.sleep(120)
+        assert world.are_one("n1", "n2", "n3")
+
+
+async def test_a_cable_that_is_pulled_is_no_reason_to_take_another_address(autojump_clock: MockClock) -> None:
+    """Nor is a lease that is renewed: the address comes back."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        world.begin("n2")
+        await world.until_one("n1", "n2", within_s=5.0)
+        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
+        kernel.add_link(Link(name="eth1", mtu=1500, up=True, addresses=("172.16.0.3/24",)))
+        kernel.set_link_up("eth0", False)
+        await trio.sleep(120)
+        kernel.set_link_up("eth0", True)
+        kernel.remove_link("eth0")
+        await trio.sleep(15)
+        kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+        await trio.sleep(120)
+        assert world.members["n2"].discovery.me == Address(ip, 3388)
+        assert world.are_one("n1", "n2")
