@@ -37,6 +37,10 @@ class HostAccessStep(Step):
             async with self._uses.lock:
                 await host_access.connect(self._netlink, controller.netns, grant, interface)
 
+    def stands_between(self, task: AssignedTask) -> bool:
+        """See `Step.stands_between`."""
+        return any(_asking(task))
+
     async def ended(self, task_id: str) -> None:
         """See `Step.ended`."""
         for grant in self._grants.get(task_id, ()):

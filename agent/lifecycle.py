@@ -19,7 +19,8 @@ Each task of this node has one `TaskLife`, and `TaskLife.run` is its state machi
 * **A terminal state is reported only once the links are down**, and that is insisted on for ever: somebody else gets the
   task's addresses on that word. Order of an end: links down, steps undone, written, reported, room given up,
   remains removed.
-* A failure before STARTING is REJECTED (the command never ran), from STARTING on it is FAILED.
+* A failure before STARTING is REJECTED (the command never ran), from STARTING on it is FAILED. Where nothing stands between
+  namespaces and command they are asked for in one, after STARTING; if the former fail it is REJECTED all the same.
 * *Links first*: the links go down before the stop signal when somebody else may already run in this task's place: the
   manager dropped the task, or told us to stop it on the first contact after a silence.
 * A *lease* bounds how long the links stay up without word from a manager; the shim keeps it even when this agent is dead.
@@ -43,6 +44,7 @@ from beeyard.agent.contact import Lease, LeasePassed
 from beeyard.agent.image import executor_for
 from beeyard.agent.insist import insist
 from beeyard.agent.local_state import TaskRecord
+from beeyard.agent.silencing import take_links_down
 from beeyard.agent.surroundings import Surroundings
 from beeyard.core.errors import AddressTaken, DiskError, ExecutorError, HostError
 from beeyard.core.grant import AddressGrant
@@ -174,7 +176,7 @@ class TaskLife:
             end = self._next(TaskState.FAILED, err=f"agent: {type(error).__name__}: {error}")
         await self._bury(end)
         while not self._dropped:
-            await self._change()
+            await self._changed.wait()
         await self._insist("forget", lambda: self._around.state.remove(self._assigned.id))
         self._around.reporter.forget(self._assigned.id)
 
@@ -194,27 +196,22 @@ class TaskLife:
             return await self._watch(self._controller)
         await self._undo_what_was_prepared()
         while not self._named:
-            await self._change()
+            await self._changed.wait()
         if max(self._status.state, self._assigned.state) >= TaskState.STARTING:
             return self._next(
                 TaskState.FAILED, err="task: its process is gone; the host restarted or its shim was killed"
             )
+        starting = False
         try:
             await self._accept()
-            controller = await self._prepare()
-            self._pass(TaskState.READY, "ready")
-            while self._assigned.desired_state < TaskState.RUNNING:
-                await self._change()
-            await self._around.steps.starting(self._assigned, controller)
+            controller = await self._create()
+            at_once = self._is_plain and not self._around.steps.stands_between(self._assigned)
+            if not at_once:
+                await self._prepare(controller)
+            starting = True
+            await self._start(controller, at_once=at_once)
         except HostError as error:
-            end = self._next(TaskState.REJECTED, message=self._status.message, err=str(error))
-            taken = error.conflicts if isinstance(error, AddressTaken) else ()
-            return msgspec.structs.replace(end, conflicts=taken)
-        try:
-            await self._start(controller)
-        except HostError as error:
-            exit_code = error.exit_code if isinstance(error, ExecutorError) else None
-            return self._next(TaskState.FAILED, message=self._status.message, err=str(error), exit_code=exit_code)
+            return self._refused(error, may_have_run=starting and controller.phase != "new")
         return await self._watch(controller)
 
     def _may_have_run(self, controller: Controller) -> bool:
@@ -231,33 +228,52 @@ class TaskLife:
             self._controller = None
         self._around.admission.release(self._assigned.id)
 
-    async def _accept(self) -> None:
-        await self._write(self._status)
-        self._pass(TaskState.ACCEPTED, "accepted")
-        await self._around.admission.admit(
-            self._assigned, lambda why: self._publish(self._next(TaskState.ACCEPTED, why))
-        )
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it may be prepared and started in one, with one record instead of two."""
+        wanted = self._assigned.desired_state >= TaskState.RUNNING
+        return wanted and not self._address_grants and not self._assigned.fence
 
-    async def _prepare(self) -> Controller:
+    async def _accept(self) -> None:
+        if not self._is_plain:
+            await self._write(self._status)
+        self._pass(TaskState.ACCEPTED, "accepted")
+        say = partial(self._next, TaskState.ACCEPTED)
+        await self._around.admission.admit(self._assigned, lambda why: self._publish(say(why)))
+
+    async def _create(self) -> Controller:
         self._pass(TaskState.PREPARING, "preparing")
-        host = self._around.host
-        executor = executor_for(self._assigned.spec.image, host.executors)
+        executor = executor_for(self._assigned.spec.image, self._around.host.executors)
         additions = await self._around.steps.before(self._assigned)
-        controller = await executor.create(self._assigned, additions)
-        self._controller = controller
+        self._controller = await executor.create(self._assigned, additions)
+        return self._controller
+
+    async def _prepare(self, controller: Controller) -> None:
+        host = self._around.host
+        if self._is_plain:
+            await self._write(self._status)
         await controller.prepare()
         await self._lease.extend(controller)
         for position, grant in enumerate(self._address_grants):
             await self._lease.guard(partial(driver.attach, host.netlink, controller.netns, grant, f"eth{position}"))
         await self._around.steps.attached(self._assigned, controller)
-        return controller
+        self._pass(TaskState.READY, "ready")
+        while self._assigned.desired_state < TaskState.RUNNING:
+            await self._changed.wait()
+        await self._around.steps.starting(self._assigned, controller)
 
-    async def _start(self, controller: Controller) -> None:
+    async def _start(self, controller: Controller, *, at_once: bool) -> None:
         starting = self._next(TaskState.STARTING, "starting")
         await self._write(starting)
         self._publish(starting, passing=True)
         await self._pause()
-        await controller.start()
+        await (controller.run() if at_once else controller.start())
+
+    def _refused(self, error: HostError, *, may_have_run: bool) -> TaskStatus:
+        state = TaskState.FAILED if may_have_run else TaskState.REJECTED
+        code = error.exit_code if may_have_run and isinstance(error, ExecutorError) else None
+        end = self._next(state, message=self._status.message, err=str(error), exit_code=code)
+        return msgspec.structs.replace(end, conflicts=error.conflicts) if isinstance(error, AddressTaken) else end
 
     async def _watch(self, controller: Controller) -> TaskStatus:
         """The command has been started, perhaps by an earlier life of this agent: see how it ends."""
@@ -269,8 +285,7 @@ class TaskLife:
             return self._next(TaskState.FAILED, err=str(error))
         if exit_status.code == 0:
             return self._next(TaskState.COMPLETE, message="finished", exit_code=0)
-        reason = f": {exit_status.reason}" if exit_status.reason else ""
-        err = f"task: non-zero exit ({exit_status.code}){reason}"
+        err = f"task: non-zero exit ({exit_status.code})" + (f": {exit_status.reason}" if exit_status.reason else "")
         return self._next(TaskState.FAILED, message="started", err=err, exit_code=exit_status.code)
 
     async def _stop(self) -> TaskStatus:
@@ -294,7 +309,7 @@ class TaskLife:
     async def _hurry_links(self) -> None:
         """A stop is under way with its grace; when the links turn out to be urgent, do not wait for its end."""
         while not self._links_first:
-            await self._change()
+            await self._changed.wait()
         await self._take_links_down()
 
     async def _bury(self, end: TaskStatus) -> None:
@@ -346,26 +361,12 @@ class TaskLife:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _change(self) -> None:
-        await self._changed.wait()
-
     async def _take_links_down(self) -> None:
         """Return when no address of the task answers any more."""
-        controller = self._controller
-        if controller is None:
-            return
-
-        async def down() -> None:
-            try:
-                await controller.links_down()
-            except ExecutorError as error:
-                if self._address_grants and not controller.netns:
-                    raise
-                if self._address_grants:
-                    self._log.warning("the shim did not take the links down; the agent does", reason=str(error))
-                    await driver.detach(self._around.host.netlink, controller.netns)
-
-        await self._insist("take the links down", down)
+        if self._controller is not None:
+            netlink, has = self._around.host.netlink, bool(self._address_grants)
+            down = partial(take_links_down, self._controller, netlink, self._log, has_addresses=has)
+            await self._insist("take the links down", down)
 
     async def _undo_steps(self) -> None:
         await self._insist("undo what this node did for the task", lambda: self._around.steps.ended(self._assigned.id))

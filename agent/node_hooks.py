@@ -114,6 +114,10 @@ class NodeHookStep(Step):
             if hook_message.reply_of(name, answer.stdout):
                 raise NodeHookError(name, "may not add anything at start: prepare is the moment for it")
 
+    def stands_between(self, task: AssignedTask) -> bool:
+        """See `Step.stands_between`."""
+        return task.id in self._owed
+
     async def ended(self, task_id: str) -> None:
         """See `Step.ended`: call `stop`. Never raises because of a hook."""
         await self._load()

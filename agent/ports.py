@@ -120,6 +120,10 @@ class PortStep(Step):
         await self._apply()
         await self._firewall.forget(forwards)
 
+    def stands_between(self, task: AssignedTask) -> bool:
+        """See `Step.stands_between`."""
+        return any(mapped_ports(task)) and not binds_itself(task)
+
     async def ended(self, task_id: str) -> None:
         """See `Step.ended`."""
         if task_id not in self._held:

@@ -38,6 +38,10 @@ class Step:
     async def starting(self, task: AssignedTask, controller: Controller) -> None:
         """The task is about to run. Raises HostError to refuse."""
 
+    def stands_between(self, task: AssignedTask) -> bool:
+        """Whether `attached` or `starting` has something to do for a task that `before` let in. If not, neither may come."""
+        return False
+
     async def ended(self, task_id: str) -> None:
         """Take away what was made for a task. Raises HostError to be called again."""
 
@@ -81,6 +85,10 @@ class Steps(Step):
         """See `Step.starting`."""
         for step in self._steps:
             await step.starting(task, controller)
+
+    def stands_between(self, task: AssignedTask) -> bool:
+        """See `Step.stands_between`."""
+        return any(step.stands_between(task) for step in self._steps)
 
     async def ended(self, task_id: str) -> None:
         """See `Step.ended`."""

@@ -288,6 +288,10 @@ class FakeController:
         if fake.phase == "prepared":
             fake.start()
 
+    async def run(self) -> None:
+        await self.prepare()
+        await self.start()
+
     async def wait(self) -> ExitStatus:
         await self._enter("wait")
         fake = self._fake

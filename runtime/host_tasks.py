@@ -43,8 +43,9 @@ HOOK_ANSWER_BYTES_MAX = 256 << 10
 class Controller(Protocol):
     """One task on this host, alive in a process of its own that outlives the agent.
 
-    Calls come in the order prepare, start, wait, stop, remove; after a restart of the agent `Executor.recover` gives a
-    controller that continues where the task is. Each is all or nothing under cancellation.
+    Calls come in the order prepare, start (or run, for both), wait, stop, remove; after a restart of the agent
+    `Executor.recover` gives a controller that continues where the task is. Each but `run` is all or nothing under
+    cancellation.
     """
 
     @property
@@ -78,6 +79,15 @@ class Controller(Protocol):
 
         Raises:
             ExecutorError: such as a command that does not exist, by its name.
+        """
+
+    async def run(self) -> None:
+        """`prepare` and `start` in one, for a task that nothing is done for between them. Idempotent: yes.
+
+        Cancellation: it is done, or it is not, or the task is prepared: `stop` and `remove` end it in any case.
+
+        Raises:
+            ExecutorError: as those two; the phase is "new" when it could not be prepared.
         """
 
     async def wait(self) -> ExitStatus:

@@ -201,6 +201,11 @@ class GatedController:
         await self._controller.start()
         await enter(self._life, "start")
 
+    async def run(self) -> None:
+        """See `Controller.run`."""
+        await self.prepare()
+        await self.start()
+
     async def wait(self) -> ExitStatus:
         """See `Controller.wait`."""
         await enter(self._life, "wait")

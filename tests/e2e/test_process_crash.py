@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import pytest
 import trio
 
 from beeyard.agent.executors.process import remains
-from beeyard.agent.executors.process.controller import ProcessController
+from beeyard.agent.executors.process.controller import AT_ONCE, ProcessController
 from beeyard.agent.executors.process.script import MAGIC, encode, pack
 from beeyard.agent.executors.process.zygote_client import LineStream
 from beeyard.core.errors import ExecutorError
@@ -79,6 +80,54 @@ async def test_agent_killed_while_preparing(machine: ProcessMachine) -> None:
         lines.close()
         await machine.until_zygote_is_childless()
         assert await machine.leftovers_now() == [], n
+
+
+async def test_zygote_killed_under_many_runs(machine: ProcessMachine) -> None:
+    """The zygote is killed while tasks are run in one: each task runs, once."""
+    tasks = [a_task(machine, task_id=f"t{n:024}", command=("echo", "ran")) for n in range(30)]
+    controllers = [await machine.executor.create(task) for task in tasks]
+    async with trio.open_nursery() as nursery:
+        for controller in controllers:
+            nursery.start_soon(controller.run)
+        await trio.sleep(0.03)
+        os.kill(machine.executor.zygote_pid, signal.SIGKILL)
+    for controller in controllers:
+        assert (await controller.wait()).code == 0
+        assert machine.log(controller.task_id) == "ran\n"
+        await controller.remove()
+
+
+async def test_agent_killed_while_it_runs_a_task_at_once(machine: ProcessMachine) -> None:
+    """A shim that was told to start needs no agent any more: the next one finds the task, and how it ended."""
+    controller = await machine.executor.create(a_task(machine, command=("sh", "-c", "echo ran; exit 3")))
+    assert isinstance(controller, ProcessController)
+    lines = await ordered(controller)
+    await lines.send_bytes(AT_ONCE)
+    with trio.fail_after(20):
+        while not (answer := await lines.receive()) or answer["phase"] == "prepared":
+            assert answer
+    lines.close()
+    await machine.restart_agent()
+    (found,) = await machine.executor.recover()
+    assert (await found.wait()).code == 3
+    assert machine.log() == "ran\n"
+    await found.remove()
+
+
+async def test_shim_killed_while_its_task_is_run_at_once(machine: ProcessMachine) -> None:
+    """Whenever it is killed, the program has not run twice: there is an end, or a task that was started."""
+    await machine.executor.recover()  # the zygote is up
+    for n in range(20):
+        controller = await machine.executor.create(a_task(machine, command=("echo", "ran"), task_id=f"t{n:024}"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(controller.run)
+            await trio.sleep(n * 0.0005)
+            for pid in machine.processes(controller.task_id):
+                with contextlib.suppress(ProcessLookupError):  # the program's, which has ended
+                    os.kill(pid, signal.SIGKILL)
+        assert await controller.stop() is not None
+        assert machine.log(controller.task_id) in ("", "ran\n")
+        await controller.remove()
 
 
 MALFORMED = (

@@ -42,14 +42,19 @@ async def test_a_task_comes_up_with_its_address_and_goes_down_when_told(machine,
         assert await machine.records() == []
 
 
-async def test_every_status_is_later_than_the_one_before_and_states_only_rise(machine, autojump_clock):
+@pytest.mark.parametrize(
+    ("address", "states"),
+    [("", ["STARTING", "RUNNING", "COMPLETE"]), (ADDRESS, ["PREPARING", "STARTING", "RUNNING", "COMPLETE"])],
+    ids=["at once", "with a link between"],
+)
+async def test_every_status_is_later_than_the_one_before_and_states_only_rise(machine, autojump_clock, address, states):
     machine.behaviour["t1"] = Behaviour(prepare_s=1, start_s=1, run_s=5)
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
-        await manager.welcome(nursery, [an_assigned()])
+        await manager.welcome(nursery, [an_assigned(address=address)])
         await manager.until_state("t1", TaskState.COMPLETE)
         statuses = manager.reports_of("t1")
-        assert [status.state.name for status in statuses] == ["PREPARING", "STARTING", "RUNNING", "COMPLETE"]
+        assert states == [status.state.name for status in statuses]
         times = [status.at_s for status in statuses]
         assert times == sorted(set(times))
 

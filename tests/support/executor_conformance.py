@@ -140,6 +140,52 @@ async def check_a_missing_command_is_named(machine: Machine) -> None:
     assert await machine.leftovers() == []
 
 
+async def check_run_prepares_and_starts(machine: Machine) -> None:
+    """`run` is prepare and start in one, may be repeated, and starts what was prepared before."""
+    at_once = await machine.executor.create(a_task(machine, task_id="a" * 25))
+    await at_once.run()
+    pid = at_once.pid
+    await at_once.run()
+    assert (at_once.phase, at_once.pid) == ("started", pid)
+    assert pid > 0
+    assert at_once.netns != ""
+    prepared = await machine.executor.create(a_task(machine, task_id="b" * 25))
+    await prepared.prepare()
+    await prepared.run()
+    assert prepared.phase == "started"
+    for controller in (at_once, prepared):
+        assert await controller.stop() is not None
+        await controller.remove()
+    assert await machine.leftovers() == []
+
+
+async def check_the_end_of_a_short_run_is_told(machine: Machine) -> None:
+    """However soon a program ends, its exit code is told, and asking again tells the same."""
+    controller = await machine.executor.create(a_task(machine, EXITS_3))
+    await controller.run()
+    assert (await controller.wait()).code == (await controller.wait()).code == 3
+    await controller.run()
+    assert await controller.stop() == await controller.wait()
+    await controller.remove()
+    assert await machine.leftovers() == []
+
+
+async def check_a_run_that_fails_says_at_what(machine: Machine) -> None:
+    """What cannot be prepared stays new; what cannot be started is over."""
+    unprepared = await machine.executor.create(a_task(machine, stop_signal="SIGNONSENSE"))
+    with pytest.raises(ExecutorError, match="SIGNONSENSE"):
+        await unprepared.run()
+    assert unprepared.phase == "new"
+    missing = await machine.executor.create(a_task(machine, MISSING))
+    with pytest.raises(ExecutorError) as caught:
+        await missing.run()
+    assert caught.value.phase == "start"
+    assert missing.phase != "new"
+    assert await missing.stop() is None
+    await missing.remove()
+    assert await machine.leftovers() == []
+
+
 async def check_an_unknown_stop_signal_is_refused(machine: Machine) -> None:
     """A stop signal that does not exist is told before anything runs."""
     controller = await machine.executor.create(a_task(machine, stop_signal="SIGNONSENSE"))
@@ -190,6 +236,25 @@ async def check_a_cancelled_prepare_leaves_nothing(machine: Machine) -> None:
         assert await machine.leftovers() == [], n_checkpoints
 
 
+async def check_a_cancelled_run_can_be_stopped(machine: Machine) -> None:
+    """Cancelled anywhere, what there is of the task is stopped and removed as ever."""
+    for n_checkpoints in range(1, 12):
+        controller = await machine.executor.create(a_task(machine))
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+
+                async def cancel_soon(scope: trio.CancelScope = scope, n: int = n_checkpoints) -> None:
+                    for _ in range(n):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+
+                nursery.start_soon(cancel_soon)
+                await controller.run()
+        await controller.stop()
+        await controller.remove()
+        assert await machine.leftovers() == [], n_checkpoints
+
+
 async def check_a_cancelled_wait_changes_nothing(machine: Machine) -> None:
     """Waiting and stopping may be given up and asked again."""
     controller = await started(machine, a_task(machine, IGNORES_TERM, stop_grace_s=0.5))
@@ -215,6 +280,9 @@ CHECKS: tuple[Check, ...] = (
     check_stop_before_start,
     check_links_first,
     check_a_missing_command_is_named,
+    check_run_prepares_and_starts,
+    check_the_end_of_a_short_run_is_told,
+    check_a_run_that_fails_says_at_what,
     check_an_unknown_stop_signal_is_refused,
     check_the_host_network_is_left_alone,
     survival.check_tasks_outlive_the_agent,
@@ -227,6 +295,7 @@ CHECKS: tuple[Check, ...] = (
     survival.check_a_task_whose_lease_lapsed_does_not_start,
     check_remove_ends_a_running_task,
     check_a_cancelled_prepare_leaves_nothing,
+    check_a_cancelled_run_can_be_stopped,
     check_a_cancelled_wait_changes_nothing,
 )
 

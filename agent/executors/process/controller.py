@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ import trio
 
 from beeyard.agent.executors.process import remains
 from beeyard.agent.executors.process.launch import LaunchError, find_user
+from beeyard.agent.executors.process.line import UNDO_S, Line, NoAnswer, ShimGone, connect, make_shim
 from beeyard.agent.executors.process.order import Order, load_exit, reason_of
 from beeyard.agent.executors.process.task_script import script_of
 from beeyard.agent.executors.process.zygote_client import LineStream, Zygote
@@ -32,42 +32,12 @@ log = structlog.get_logger(__name__)
 
 # Answered when the program runs, or when the task has ended.
 SLOW = ("start", "wait", "stop")
-_START_AND_WAIT = b'{"op": "start"}\n{"op": "wait"}\n'
-# 5 s: preparing takes milliseconds; what is being undone may have to wait for a busy disk.
-UNDO_S = 5.0
+# 10 ms: what has ended by then is told at once, for a program that starts and ends at once.
+_START_AND_WAIT = b'{"op": "start", "patience_s": 0.01}\n{"op": "wait"}\n'
+AT_ONCE = b'{"op": "keep"}\n' + _START_AND_WAIT
 # 30 s: a shim answers within milliseconds, on a busy machine within a second. One that does not was stopped, or waits for a
 # disk that is gone; it may not hold up who asks.
 ANSWER_S = 30.0
-
-
-class _ShimGone(Exception):
-    """Nobody listens for this task."""
-
-
-class _NoAnswer(ExecutorError):
-    """A shim is there and does not answer."""
-
-
-class _Line:
-    """A connection that is kept, for one conversation at a time."""
-
-    def __init__(self) -> None:
-        self.lines: LineStream | None = None
-        self.turn = Turn()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is a connection, and nobody speaks on it."""
-        return self.lines is not None and not self.turn.locked()
-
-    def take(self) -> LineStream | None:
-        lines, self.lines = self.lines, None
-        return lines
-
-    def close(self) -> None:
-        lines = self.take()
-        if lines is not None:
-            lines.close()
 
 
 class ProcessController:
@@ -86,8 +56,8 @@ class ProcessController:
         self._silent = False  # whether it is certain that the links are down, for good
         self._netns_fd = -1
         self._lock = Turn()  # of prepare and remove
-        self._quick = _Line()
-        self._slow = _Line()
+        self._quick = Line()
+        self._slow = Line()
         self._awaited: LineStream | None = None  # a connection on which the end was asked for with the start
 
     @property
@@ -132,8 +102,8 @@ class ProcessController:
         """One request to the shim.
 
         Raises:
-            _ShimGone: it is not there, or ended before it answered.
-            _NoAnswer: it hangs.
+            ShimGone: it is not there, or ended before it answered.
+            NoAnswer: it hangs.
             ExecutorError: it refused.
         """
         if op in ("start", "wait"):  # takes as long as it takes
@@ -142,46 +112,27 @@ class ProcessController:
         with trio.move_on_after(patience_s):
             return await self._ask_once(op, fields)
         who = f"its shim (pid {self._shim_pid})" if self._shim_pid else "its shim"
-        raise _NoAnswer(op, f"{who} has not answered for {patience_s:g} s")
+        raise NoAnswer(op, f"{who} has not answered for {patience_s:g} s")
 
     async def _ask_once(self, op: str, fields: dict[str, object]) -> dict[str, Any]:
         if op in SLOW and self._slow.turn.locked():
-            passing = _Line()
+            passing = Line()
             try:
-                return self._judge(op, await self._converse(passing, await self._connect(), op, fields))
+                return self._judge(op, await self._converse(passing, self._connected(), op, fields))
             finally:
                 passing.close()
         line = self._slow if op in SLOW or self._slow.is_idle else self._quick
         async with line.turn:
             lines = line.take()
             if lines is not None:
-                with contextlib.suppress(_ShimGone):  # an old connection: only a new one tells for certain
+                with contextlib.suppress(ShimGone):  # an old connection: only a new one tells for certain
                     return self._judge(op, await self._converse(line, lines, op, fields))
-            return self._judge(op, await self._converse(line, await self._connect(), op, fields))
+            return self._judge(op, await self._converse(line, self._connected(), op, fields))
 
-    async def _connect(self) -> LineStream:
-        try:
-            fd = os.open(self._order.places.shim_dir(self.task_id), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise _ShimGone from None
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)  # a local socket is connected at once, or its shim has no room for one more
-        try:
-            sock.connect(f"/proc/self/fd/{fd}/sock")
-        except (FileNotFoundError, ConnectionRefusedError):
-            sock.close()
-            raise _ShimGone from None
-        except BlockingIOError:
-            sock.close()
-            raise ExecutorError("connect", "its shim has no room for one more connection") from None
-        except BaseException:
-            sock.close()
-            raise
-        finally:
-            os.close(fd)
-        return LineStream(sock)
+    def _connected(self) -> LineStream:
+        return connect(self._order.places.shim_dir(self.task_id))
 
-    async def _converse(self, line: _Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
+    async def _converse(self, line: Line, lines: LineStream, op: str, fields: dict[str, object]) -> dict[str, Any]:
         """Ask and hear on a connection, which is kept only when the answer has come."""
         try:
             with contextlib.suppress(BrokenPipeError):  # one without room has said so, and hung up
@@ -191,12 +142,12 @@ class ProcessController:
                     await lines.send(op=op, **fields)
             answer = await lines.receive()
             if answer is None:
-                raise _ShimGone
+                raise ShimGone
             if op == "remove":
-                await lines.receive()  # until it has ended
+                await lines.receive(soon=True)  # until it has ended
         except ConnectionResetError:
             lines.close()
-            raise _ShimGone from None
+            raise ShimGone from None
         except BaseException:
             lines.close()
             raise
@@ -228,7 +179,7 @@ class ProcessController:
         try:
             self._learn(await self._ask("status"))
             return True
-        except _ShimGone:
+        except ShimGone:
             return False
 
     async def recover(self) -> None:
@@ -239,7 +190,7 @@ class ProcessController:
         try:
             if not await self.adopt():
                 await self._bury()
-        except _NoAnswer as error:
+        except NoAnswer as error:
             places = self._order.places
             phase = "prepared" if load_exit(places.shim_dir(self.task_id)) is None else "started"
             shim_pid = next(iter(remains.processes(places).get(self.task_id, [])), 0)
@@ -252,7 +203,7 @@ class ProcessController:
                 return
             self._zygote.make_directories()
             script = await self._script()
-            for _ in range(3):  # again when the zygote was killed before it could fork, or there were remains
+            for _ in range(5):  # again when the zygote was killed before it could fork, and when there were remains
                 answer = await self._prepare(script)
                 if answer is None:
                     continue
@@ -282,36 +233,18 @@ class ProcessController:
             raise ExecutorError("prepare", reason_of(error)) from error
 
     async def _prepare(self, script: bytes) -> dict[str, Any] | None:
-        """Have a shim made; all or nothing: a shim whose connection ends before "keep" undoes what it did."""
-        lines = await self._zygote.open_shim(self.task_id)
-        try:
-            await lines.send_bytes(script)
-            answer = await lines.receive()
-            if answer is not None and "phase" in answer:
-                with trio.CancelScope(shield=True):  # Safety: a few bytes into an empty socket buffer
-                    await lines.send(op="keep")
-                self._slow.lines = lines
-            return answer
-        except (ConnectionResetError, BrokenPipeError):
-            return None
-        except trio.Cancelled:
-            # Safety: bounded, and needed so that nothing is left when the caller goes on.
-            with trio.move_on_after(UNDO_S, shield=True):
-                with contextlib.suppress(OSError):
-                    lines.end()
-                    while await lines.receive() is not None:
-                        pass
-            raise
-        finally:
-            if self._slow.lines is not lines:
-                lines.close()
+        """Have a shim made; all or nothing. None: it ended without a word."""
+        answer, self._slow.lines = await make_shim(await self._zygote.open_shim(self.task_id), script)
+        return answer
 
     async def start(self) -> None:
         if self._phase == "new":
             raise ExecutorError("start", "the task is not prepared")
         try:
             self._learn(await self._ask("start"))
-        except _ShimGone:
+            if self._exit is not None:
+                await self._hear_end(soon=True)
+        except ShimGone:
             await self._bury()
             if self._exit is None:
                 raise ExecutorError("start", "its shim is gone") from None
@@ -319,11 +252,78 @@ class ProcessController:
             self._phase = "exited"
             raise ExecutorError("start", error.reason, 127) from None
 
+    async def run(self) -> None:
+        async with self._lock:
+            if self._phase == "new":
+                self._zygote.make_directories()
+                await self._run(await self._script())
+        if self._phase == "new":  # nobody was there to do it, or there were remains
+            await self.prepare()
+        if self._phase == "prepared":
+            await self.start()
+
+    async def _run(self, script: bytes) -> None:
+        """Have a shim made and its program started with one word."""
+        lines = await self._zygote.open_shim(self.task_id)
+        self._phase = "prepared"  # or not even that: who stops or removes it will find out
+        asked = False
+        try:
+            await lines.send_bytes(script + AT_ONCE)
+            asked = True
+            await self._hear_start(lines)
+        except (ConnectionResetError, BrokenPipeError, ShimGone):
+            await self._forget_shim()
+        except trio.Cancelled:
+            # Safety: bounded. The caller is to find the task started, and not on its way there.
+            with trio.move_on_after(UNDO_S, shield=True), contextlib.suppress(OSError, ShimGone, ExecutorError):
+                if not asked:
+                    lines.end()
+                await self._hear_start(lines)
+            raise
+        finally:
+            if lines not in (self._slow.lines, self._awaited):
+                lines.close()
+
+    async def _hear_start(self, lines: LineStream) -> None:
+        """Hear how it went, and perhaps how the program has ended.
+
+        Raises:
+            ShimGone: it is gone, or never was.
+            ExecutorError: the task cannot be prepared or started.
+        """
+        answer = await lines.receive()
+        while answer is not None and answer.get("phase") == "prepared":
+            answer = await lines.receive()
+        if answer is None:
+            raise ShimGone
+        if "stale" in answer:
+            self._phase = "new"
+        elif "phase" in answer:
+            self._learn(self._judge("start", answer))
+            self._awaited = lines
+            if self._exit is not None:
+                await self._hear_end(soon=True)
+        elif await lines.receive(soon=True) is None:
+            self._phase = "new"
+            raise ExecutorError("prepare", str(answer["error"]))
+        else:  # that was the answer to "wait"
+            self._phase, self._slow.lines = "exited", lines
+            raise ExecutorError("start", str(answer["error"]), 127)
+
+    async def _forget_shim(self) -> None:
+        """A shim ended without a word: its program has run, or nothing of it stays."""
+        self._phase = "new"
+        if os.access(self._order.places.shim_dir(self.task_id), os.F_OK):
+            await self._bury()
+        if self._phase == "exited" and self._exit is None:
+            await self._zygote.ask("clean", places=self._order.places, task_id=self.task_id)
+            self._phase = "new"
+
     async def wait(self) -> ExitStatus:
         if self._phase != "new" and self._exit is None:
             try:
                 self._learn(await self._hear_end() or await self._ask("wait"))
-            except _ShimGone:
+            except ShimGone:
                 await self._bury()
         else:
             await trio.lowlevel.checkpoint()
@@ -331,14 +331,14 @@ class ProcessController:
             raise ExecutorError("wait", "the task never started")
         return self._exit
 
-    async def _hear_end(self) -> dict[str, Any] | None:
+    async def _hear_end(self, *, soon: bool = False) -> dict[str, Any] | None:
         """The answer that was asked for with the start; None when none will come, or somebody else has heard it."""
         lines, self._awaited = self._awaited, None
         if lines is None:
             return None
         answer = None
         try:
-            answer = await lines.receive()
+            answer = await lines.receive(soon=soon)
         finally:
             if answer is None or self._slow.lines is not None or self._slow.turn.locked():
                 lines.close()
@@ -350,7 +350,7 @@ class ProcessController:
         if self._phase != "new" and self._exit is None:
             try:
                 self._learn(await self._ask("stop", links_first=links_first))
-            except (_ShimGone, _NoAnswer):  # one that hangs is killed, and the task with it
+            except (ShimGone, NoAnswer):  # one that hangs is killed, and the task with it
                 await self._bury()
         else:
             await trio.lowlevel.checkpoint()
@@ -362,11 +362,11 @@ class ProcessController:
             return
         try:
             await self._ask("links_down")
-        except _ShimGone:
+        except ShimGone:
             await self._bury()
 
     async def renew_lease(self, remaining_s: float) -> None:
-        with contextlib.suppress(_ShimGone):  # nothing is left whose links could stay up
+        with contextlib.suppress(ShimGone):  # nothing is left whose links could stay up
             await self._ask("lease", remaining_s=remaining_s)
 
     async def remove(self) -> None:
@@ -375,7 +375,7 @@ class ProcessController:
                 return
             try:
                 await self._ask("remove")
-            except (_ShimGone, _NoAnswer):
+            except (ShimGone, NoAnswer):
                 fds = [self._netns_fd] if self._netns_fd >= 0 else []
                 await self._zygote.ask("clean", *fds, places=self._order.places, task_id=self.task_id)
             self._phase, self._pid, self._shim_pid = "exited", 0, 0
@@ -397,4 +397,4 @@ class ProcessController:
             self._netns_fd = -1
 
 
-__all__ = ["ProcessController"]
+__all__ = ["AT_ONCE", "ProcessController"]

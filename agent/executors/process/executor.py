@@ -29,8 +29,8 @@ from beeyard.runtime.host import NO_ADDITIONS, Additions, Controller
 HOST_IMAGE = "host"
 # 10 MiB, kept once over: enough to see why a task failed, and small beside any disk.
 LOG_BYTES_MAX = 10 << 20
-# Logs are looked after when so many tasks were removed or hooks called: a fork and a look at a thousand files, 10 ms for 16.
-PRUNE_EVERY = 16
+# Logs are looked after when so many tasks were removed or hooks called: a fork of Python, 10 ms for 64 of them.
+PRUNE_EVERY = 64
 
 log = structlog.get_logger(__name__)
 

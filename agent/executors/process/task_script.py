@@ -134,9 +134,6 @@ def _prepare(order: Order, user: User) -> Iterator[Step]:
     yield step("chown", f"{task_dir}/work", user.uid, user.gid)
     if order.own_netns:
         yield step("network")
-        # As Docker does: in a network of its own a task may use any port, and ping, without privileges.
-        for name, value in (("ip_unprivileged_port_start", "0"), ("ping_group_range", "0 2147483647")):
-            yield write(f"/proc/sys/net/ipv4/{name}", value)
 
 
 def _join_shims(order: Order) -> Iterator[Step]:
@@ -165,15 +162,24 @@ def _start(order: Order, user: User, hidden: tuple[str, ...]) -> Iterator[Step]:
     """What the child does to become the program."""
     yield from order.places.cgroup(order.task_id).join()
     yield step("unshare", kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC)
-    yield from additions.set_sysctls(order.sysctls)
     yield from view.hold(order)
     yield from additions.hold(order)
-    yield from view.build(order, hidden, root=user.uid == 0)
+    yield from view.build(order, hidden, _sysctls(order), root=user.uid == 0)
     yield from additions.give(order, user)
     yield step("hostname", order.hostname)
     capabilities = sum(1 << number for number in launch.ROOT_CAPABILITIES) if user.uid == 0 else 0
     yield step("become", user.uid, user.gid, capabilities, *user.groups)
     yield from _program(order)
+
+
+def _sysctls(order: Order) -> Iterator[Step]:
+    """Settings of the task's own network, through its own /proc: in that of the host a file below /proc/sys/net is found the
+    later the more networks there are."""
+    if order.own_netns:
+        # As Docker does: in a network of its own a task may use any port, and ping, without privileges.
+        for name, value in (("ip_unprivileged_port_start", "0"), ("ping_group_range", "0 2147483647")):
+            yield write(f"/proc/sys/net/ipv4/{name}", value)
+    yield from additions.set_sysctls(order.sysctls)
 
 
 def _program(order: Order) -> Iterator[Step]:

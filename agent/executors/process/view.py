@@ -44,10 +44,14 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
     return step("mount", source, target, kind, flags, options, when)
 
 
-def build(order: Order, hidden: Iterable[str], *, root: bool) -> Iterator[Step]:
-    """The mounts of a task, in a fresh mount namespace in which its files are held already. `hidden`: see `covered`."""
+def build(order: Order, hidden: Iterable[str], settings: Iterable[Step], *, root: bool) -> Iterator[Step]:
+    """The mounts of a task, in a fresh mount namespace in which its files are held already.
+
+    `hidden`: see `covered`. `settings` are made in its /proc, before any of it becomes read-only.
+    """
     yield mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
     yield mount("proc", "/proc", "proc", _SAFE)
+    yield from settings
     if order.own_netns:
         yield mount("sysfs", "/sys", "sysfs", _SAFE | kernel.MS_RDONLY)
     else:  # a second sysfs of one network cannot cover the first; without MS_REC the cgroups below are left out

@@ -70,11 +70,13 @@ class LineStream:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._socket)
 
-    async def receive(self) -> dict[str, object] | None:
-        """The next line; None when the other side is gone."""
+    async def receive(self, *, soon: bool = False) -> dict[str, object] | None:
+        """The next line; None when the other side is gone. `soon`: it is probably there, so it is looked for first."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while b"\n" not in self._received:
-            await trio.lowlevel.wait_readable(self._socket)
+            if not soon:
+                await trio.lowlevel.wait_readable(self._socket)
+            soon = False
             try:
                 data = self._socket.recv(65536)
             except BlockingIOError:

@@ -74,6 +74,7 @@ static bool read_operation(const struct token *value, enum operation *operation)
 static bool parse_object(const char *at, struct request *request) {
     struct token key, value, operation = {.text = ""};
     bool has_lease = false, has_links_first = false;
+    request->patience_ns = 0;
     at = skip_blanks(at);
     if (*at++ != '{') return fail("malformed request: it is no object");
     for (at = skip_blanks(at); *at != '}'; at = skip_blanks(at)) {
@@ -83,6 +84,8 @@ static bool parse_object(const char *at, struct request *request) {
             return fail("malformed request: %s is no plain value", key.text);
         if (strcmp(key.text, "op") == 0) operation = value;
         if (strcmp(key.text, "remaining_s") == 0) has_lease = read_seconds(&value, &request->remaining_ns);
+        if (strcmp(key.text, "patience_s") == 0 && !read_seconds(&value, &request->patience_ns))
+            return fail("malformed request: patience_s has to be seconds");
         if (strcmp(key.text, "links_first") == 0) has_links_first = read_truth(&value, &request->links_first);
         at = skip_blanks(at);
         if (*at == ',') at = skip_blanks(at + 1);

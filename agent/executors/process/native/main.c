@@ -6,7 +6,7 @@
  * 3, on which the agent sends an order: what to make, what the program is, what to undo, and the sentences that go with it.
  * All that needs thinking was thought when the order was written (script.py); here it is checked for its form and done. The
  * shim makes everything (directories, cgroup, network namespace, its listening socket), says "prepared", and waits for
- * "keep". A connection that ends before that (the agent was cancelled, or killed) means that nobody knows of this task: the
+ * "keep", which may have come with the order. A connection that ends before that (the agent was cancelled, or killed) means that nobody knows of this task: the
  * shim removes all that it made.
  *
  * Life. It lives in the task's network namespace; its files are the host's, and it is outside the task's cgroup. Agents
@@ -100,6 +100,12 @@ static int host_pid(void) {
     return readlink("/proc/self", pid, sizeof pid - 1) > 0 ? atoi(pid) : 0; /* /proc is the host's here */
 }
 
+/* Whether the agent has gone on without waiting to hear that the task is prepared. */
+static bool is_hasty(struct peer *agent) {
+    (void)!receive(agent);
+    return memchr(agent->received, '\n', agent->n_received);
+}
+
 /* Whether the agent takes the task over. */
 static bool is_kept(struct peer *agent) {
     const char *line;
@@ -138,7 +144,7 @@ void hold_task(void) {
     if (listener >= 0) lease = start_lease(number(&order.task, TASK_LEASE_NS));
     if (lease >= 0) {
         introduce(&order, host_pid());
-        tell(agent);
+        if (!is_hasty(agent)) tell(agent);
         if (is_kept(agent)) serve(listener, lease, agent);
         undo(&order);
         return;

@@ -75,21 +75,23 @@ void kill_all(void) {
 
 /* Collect what has ended; the others are killed once the program has.
  *
- * Killing looks at every process of this host, so it is done once for all that have ended by now, and not for each: a task
- * may leave thousands. It is done again at the next call, for those that entered the namespace since. */
+ * Killing looks at every process of this host, so it is done when somebody is left, and once for all that have ended by now:
+ * a task may leave thousands. It is done again at the next call, for those that entered the namespace since. */
 bool reap(bool block) {
     for (bool killed = false;;) {
         int status;
-        pid_t pid = waitpid(-1, &status, block ? 0 : WNOHANG);
+        bool last_look = ended && !killed; /* whether there is anybody to kill */
+        pid_t pid = waitpid(-1, &status, block && !last_look ? 0 : WNOHANG);
         if (pid < 0 && errno == EINTR) continue;
-        if (pid <= 0) return pid < 0;
+        if (pid < 0) return true;
+        if (pid == 0 && !last_look) return false;
+        if (pid == 0) {
+            kill_all();
+            killed = true;
+        }
         if (pid == program) {
             ended = true;
             wait_status = status;
-        }
-        if (ended && !killed) {
-            kill_all();
-            killed = true;
         }
     }
 }

@@ -87,6 +87,7 @@ struct request {
     enum operation operation;
     bool links_first;     /* of OP_STOP */
     uint64_t remaining_ns; /* of OP_LEASE; 1 for what is over */
+    uint64_t patience_ns;  /* of OP_START: how much later it may be answered; 0: at once */
 };
 bool parse_request(const char *line, size_t n_bytes, struct request *request);
 size_t quote(char *out, size_t room, const char *text); /* as a JSON string */

@@ -4,7 +4,8 @@
  * task is stopped first or its program cannot run. The end of a task that had started is in its file before anybody hears
  * of it.
  *
- * The answer to `start` comes when the program runs or cannot, that to `wait` and `stop` when the task has ended.
+ * The answer to `start` comes when the program runs or cannot, that to `wait` and `stop` when the task has ended. Who starts
+ * it with patience hears of both ends of a short task at once: each answer costs its agent more than a task its shim.
  *
  * Links go down when asked, when the lease has lapsed, and whenever the task ends; never up again. In a task that uses its
  * host's network nothing is touched. If they do not go down where nobody could be told, this process ends and takes the
@@ -39,7 +40,8 @@ static bool lapsed, stopping, has_ended; /* the last: with an exit code */
 static char exit_text[2048] = "null";
 static char no_start[FAILURE_BYTES] = "the task was stopped before it started"; /* why `start` is refused once it is over */
 static const char *stopped_because = "", *killed_because = "";
-static uint64_t kill_at = NEVER; /* CLOCK_MONOTONIC, ns */
+static uint64_t kill_at = NEVER, tell_start_at = NEVER; /* CLOCK_MONOTONIC, ns */
+static uint64_t patience_ns; /* of who had the program started */
 static int lease_timer, program_pid, shim_pid;
 static bool takes_output;
 
@@ -60,8 +62,18 @@ void set_lease(int timer, uint64_t remaining_ns) {
 
 /* Answer with all that is known of the task. */
 void tell(struct peer *peer) {
+    if (phase == STARTED && !program_pid) program_pid = program_host_pid();
     answer(peer, "{\"phase\": \"%s\", \"pid\": %d, \"shim_pid\": %d, \"exit\": %s, \"lapsed\": %s}", PHASES[phase],
            program_pid, shim_pid, exit_text, lapsed ? "true" : "false");
+}
+
+/* Those that wait for the start hear of it now. */
+static void tell_start(void) {
+    tell_start_at = NEVER;
+    for (struct peer *peer = peers; peer < peers + n_peers; peer++) {
+        if (peer->fd && peer->starting) tell(peer);
+        peer->starting = false;
+    }
 }
 
 static bool links_down(void) {
@@ -93,12 +105,12 @@ static bool keep_end(const char *text) {
 /* The task is over; with an exit code when `has_ended`. */
 static void end(void) {
     links_down_or_die();
-    kill_at = NEVER;
+    kill_at = tell_start_at = NEVER;
     if (has_ended) keep_end(exit_text); /* in vain on a full disk: this process still knows it */
     phase = EXITED;
     program_pid = 0;
     for (struct peer *peer = peers; peer < peers + n_peers; peer++) {
-        if (peer->fd && peer->starting) answer_error(peer, no_start);
+        if (peer->fd && peer->starting) has_ended ? tell(peer) : answer_error(peer, no_start);
         if (peer->fd && peer->waiting) tell(peer);
         peer->starting = peer->waiting = false;
     }
@@ -128,11 +140,8 @@ static bool ran_out_of_memory(void) {
 static void report_came(void) {
     if (!program_reported() || *program_failure()) return; /* the child's end tells the rest */
     phase = STARTED;
-    program_pid = program_host_pid();
-    for (struct peer *peer = peers; peer < peers + n_peers; peer++) {
-        if (peer->fd && peer->starting) tell(peer);
-        peer->starting = false;
-    }
+    if (patience_ns) tell_start_at = now() + patience_ns;
+    else tell_start();
     if (stopping) signal_program((int)number(&order->task, TASK_STOP_SIGNAL));
 }
 
@@ -169,7 +178,7 @@ static void begin_stop(const char *reason) {
 
 /* --- requests ------------------------------------------------------------------------------------------------------ */
 
-static void start(struct peer *peer) {
+static void start(struct peer *peer, uint64_t patience) {
     if (phase == STARTED || has_ended) {
         tell(peer);
     } else if (phase == EXITED) {
@@ -185,6 +194,7 @@ static void start(struct peer *peer) {
         answer_error(peer, no_start);
     } else {
         phase = STARTING;
+        patience_ns = patience;
         takes_output = peer->starting = true;
     }
 }
@@ -223,7 +233,7 @@ static void serve_request(struct peer *peer, const struct request *request) {
         tell(peer);
         break;
     case OP_START:
-        start(peer);
+        start(peer, request->patience_ns);
         break;
     case OP_STOP:
         if (request->links_first && !links_down()) {
@@ -288,11 +298,12 @@ static void accept_peer(int listener) {
     close(fd);
 }
 
-static int until_kill_ms(void) {
-    if (kill_at == NEVER) return -1;
+static int until_next_ms(void) {
+    uint64_t next = kill_at < tell_start_at ? kill_at : tell_start_at;
+    if (next == NEVER) return -1;
     uint64_t at = now();
-    if (at >= kill_at) return 0;
-    uint64_t ms = (kill_at - at) / 1000000u + 1;
+    if (at >= next) return 0;
+    uint64_t ms = (next - at) / 1000000u + 1;
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
@@ -330,7 +341,7 @@ _Noreturn void serve(int listener, int lease, struct peer *first) {
         watched(report_descriptor(), &ready[REPORT]);
         int n_watched = n_peers;
         for (int i = 0; i < n_watched; i++) watched(peers[i].fd ? peers[i].fd : -1, &ready[FIRST_PEER + i]);
-        if (poll(ready, (nfds_t)(FIRST_PEER + n_watched), until_kill_ms()) < 0 && errno != EINTR) _exit(1);
+        if (poll(ready, (nfds_t)(FIRST_PEER + n_watched), until_next_ms()) < 0 && errno != EINTR) _exit(1);
         if (ready[LEASE].revents) lease_lapsed();
         if (ready[OUTPUT].revents && takes_output && take_output() < 0) takes_output = false;
         if (ready[REPORT].revents && report_descriptor() >= 0) report_came();
@@ -343,6 +354,7 @@ _Noreturn void serve(int listener, int lease, struct peer *first) {
             if (!stays) drop_peer(peer);
         }
         if (ready[LISTENER].revents) accept_peer(listener);
+        if (tell_start_at != NEVER && now() >= tell_start_at) tell_start();
         if (kill_at != NEVER && now() >= kill_at) {
             kill_at = NEVER;
             killed_because = said(SAY_GRACE);

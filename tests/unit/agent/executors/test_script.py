@@ -205,6 +205,8 @@ REQUESTS = (
     (b'{"op": "lease", "remaining_s": -2}', "5 0 1"),
     (b'{"op": "lease", "remaining_s": Infinity}', "5 0 3200000000000000000"),
     (b'{"op": "lease", "remaining_s": 1e300}', "5 0 3200000000000000000"),
+    (b'{"op": "start", "patience_s": 0.01}', "1 0 0"),
+    (b'{"op": "start", "patience_s": "long"}', "malformed request: patience_s has to be seconds"),
     (b'{"op": "dance"}', "unknown request dance"),
     (b'{"op": "lease", "remaining_s": NaN}', "malformed request: remaining_s has to be seconds"),
     (b'{"op": "lease", "remaining_s": "5"}', "malformed request: remaining_s has to be seconds"),
