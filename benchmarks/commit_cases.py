@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
 
-import msgspec
 import trio
 
 from beeyard.core.model import Resources, Task, TaskSpec, TaskStatus
@@ -57,7 +56,7 @@ def assign(placed: list[tuple[str, str]], tx: Transaction) -> None:
     """As the lifecycle does it, without hooks."""
     status = TaskStatus(state=TaskState.ASSIGNED, message="scheduler assigned task to node", at_s=tx.now_s)
     for task_id, node_id in placed:
-        tx.update(msgspec.structs.replace(tx.find(Task, task_id), node_id=node_id, status=status))
+        tx.change(tx.tasks[task_id], node_id=node_id, status=status)
 
 
 async def decide_and_store(store: Store, table: FilledTable) -> float:

@@ -18,8 +18,11 @@
 #define BEE_INLINE static inline
 #endif
 
-/* Slots of a block: 2 KiB for each kind of resource. */
-#define BEE_SLOTS 256
+/* Slots of a block: 1 KiB for each kind of resource. */
+#define BEE_SLOTS 128
+/* What is known of the ready rows of blocks, each a row of numbers by block: no vector of shares is shorter than this, and for
+   each kind from BEE_LENGTH + 1 on BEE_BOUNDS more, that no share is above and no inverse is above or below. */
+enum { BEE_LENGTH, BEE_BOUNDS = 3, BEE_MOST_FREE = 0, BEE_MOST_INVERSE, BEE_LEAST_INVERSE };
 #define BEE_NEVER INT32_MAX
 
 /* What a scan asks for. A column is BEE_SLOTS shares, then as many inverse totals. */
@@ -143,11 +146,52 @@ BEE_INLINE int32_t bee_block(const int write, const BeeAsk *ask, const float *bl
     return least;
 }
 
-/* The least key of each block; `stride` floats lie between their beginnings. */
-BEE_INLINE void bee_leasts(const BeeAsk *ask, const float *columns, size_t stride, int n_blocks, int32_t *leasts)
+/* Some number that no key of a block is below, BEE_NEVER when nothing in it fits; `stride` numbers lie between the rows of
+   bounds. What is left is a vector, the shares less what is asked for, and no shorter than the one less the other. The
+   factors are more than all roundings come to. */
+BEE_INLINE void bee_bound_keys(const BeeAsk *ask, const float *bounds, size_t stride, int n_blocks, int32_t *keys)
 {
-    for (int b = 0; b < n_blocks; b++)
-        leasts[b] = bee_block(0, ask, columns + stride * (size_t)b, NULL, NULL);
+    float squares[BEE_SLOTS];
+    int32_t lacks[BEE_SLOTS];
+    const int32_t none = ask->form ? 0 : BEE_NEVER;     /* of shapes nothing is known but what does not fit */
+    for (int from = 0; from < n_blocks; from += BEE_SLOTS) {
+        const int n = n_blocks - from < BEE_SLOTS ? n_blocks - from : BEE_SLOTS;
+        memset(squares, 0, sizeof squares);
+        memset(lacks, 0, sizeof lacks);
+        for (int k = 0; k < ask->n_kinds; k++) {
+            const float *of_kind = bounds + stride * (size_t)(BEE_LENGTH + 1 + BEE_BOUNDS * ask->kind[k]) + from;
+            const float *free = of_kind + stride * BEE_MOST_FREE, *most = of_kind + stride * BEE_MOST_INVERSE;
+            const float *least = of_kind + stride * BEE_LEAST_INVERSE, need = ask->need[k];
+            for (int b = 0; b < n; b++) {
+                float asked = need * most[b];
+                squares[b] = fmaf(asked, asked, squares[b]);
+                lacks[b] |= bee_bits(free[b] * 1.00001f - need * least[b]) >> 31;
+            }
+        }
+        const float *length = bounds + stride * BEE_LENGTH + from;
+        for (int b = 0; b < n; b++) {
+            float left = length[b] * 0.99999f - sqrtf(squares[b]) * 1.00001f;
+            left = left > 0 ? left : 0;
+            keys[from + b] = ((bee_bits(left * left * 0.99999f) & none) | lacks[b]) & BEE_NEVER;
+        }
+    }
+}
+
+/* The least key of each block that may have the least of all, with known[b] = 1, and of the others what none of their keys is
+   below; `stride` floats lie between the beginnings of blocks. */
+BEE_INLINE void bee_leasts(const BeeAsk *ask, const float *columns, size_t stride, const float *bounds, size_t bound_stride,
+    int n_blocks, int32_t *leasts, uint8_t *known)
+{
+    int32_t least = BEE_NEVER;
+    bee_bound_keys(ask, bounds, bound_stride, n_blocks, leasts);
+    for (int b = 0; b < n_blocks; b++) {
+        known[b] = leasts[b] == BEE_NEVER;
+        if (leasts[b] <= least && !known[b]) {
+            leasts[b] = bee_block(0, ask, columns + stride * (size_t)b, NULL, NULL);
+            least = bee_least(least, leasts[b]);
+            known[b] = 1;
+        }
+    }
 }
 
 /* The index of the first of the least numbers; n > 0. */
@@ -163,8 +207,9 @@ BEE_INLINE int bee_first(const int32_t *numbers, int n)
 }
 
 #define BEE_FORMS(name, target) \
-    target static void bee_leasts_##name(const BeeAsk *ask, const float *columns, size_t stride, int n_blocks, int32_t *leasts) \
-    { bee_leasts(ask, columns, stride, n_blocks, leasts); } \
+    target static void bee_leasts_##name(const BeeAsk *ask, const float *columns, size_t stride, const float *bounds, \
+        size_t bound_stride, int n_blocks, int32_t *leasts, uint8_t *known) \
+    { bee_leasts(ask, columns, stride, bounds, bound_stride, n_blocks, leasts, known); } \
     target static int32_t bee_keys_##name(const BeeAsk *ask, const float *block, const int32_t *out, int32_t *keys) \
     { return bee_block(1, ask, block, out, keys); } \
     target static int bee_first_##name(const int32_t *numbers, int n) { return bee_first(numbers, n); }
@@ -178,10 +223,11 @@ BEE_FORMS(wide, __attribute__((target("avx2,fma"))))
 #define BEE_CHOOSE(name) bee_##name##_any
 #endif
 
-/* The least key of each block. */
-static inline void bee_scan_all(const BeeAsk *ask, const float *columns, size_t stride, int n_blocks, int32_t *leasts)
+/* See bee_leasts. */
+static inline void bee_scan_all(const BeeAsk *ask, const float *columns, size_t stride, const float *bounds,
+    size_t bound_stride, int n_blocks, int32_t *leasts, uint8_t *known)
 {
-    BEE_CHOOSE(leasts)(ask, columns, stride, n_blocks, leasts);
+    BEE_CHOOSE(leasts)(ask, columns, stride, bounds, bound_stride, n_blocks, leasts, known);
 }
 
 /* All keys of a block; `out` is BEE_NEVER where a slot is ruled out, else 0. Returns the least. */

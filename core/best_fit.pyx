@@ -9,11 +9,14 @@ Two forms of what is best; equal keys are decided by the node's tie-break, then 
 
 Theory of operation
 -------------------
-Placing a group is the same as placing its tasks one after another. A search scans all blocks of nodes (`core.shares`)
-once and keeps the least key of each. A placement changes one row, so only its block is scanned again, and the best of
-all is the least of the blocks' least keys. The scans see resources and readiness alone; the node they find is checked
-with `Ask.check`, the one feasibility function, and ruled out when refused. When many are refused, all rows are masked
-at once with what the filters know of them beforehand.
+Placing a group is the same as placing its tasks one after another. A search has of each block of nodes (`core.shares`)
+its least key, or, when that cannot be the least of all, a number that no key in it is below; then the block is scanned
+once that number is the least. A placement changes one row, so only its block is scanned again. Nodes that are left with
+more than the best is are most of a cluster, and searches need not look at them.
+
+The scans see resources and readiness alone; the node they find is checked with `Ask.check`, the one feasibility
+function, and ruled out when refused. When many are refused, all rows are masked at once with what the filters know of
+them beforehand.
 
 Source: on nodes of one shape the sum of squares plus imbalance refuses as few tasks under churn as the best of the
 rules in tests/reference/packing_peers.py; on nodes of different shapes the cosine does.
@@ -90,7 +93,7 @@ cdef class BestFit:
                 self._rule_out(row)
                 continue
             self.shares.follow(table)
-            self._scan(row // BEE_SLOTS)
+            self._scan(self.shares.slot_of[row] // BEE_SLOTS)
             rows[placed] = <int32_t>row
             placed += 1
         return placed
@@ -147,9 +150,10 @@ cdef class BestFit:
         n_blocks = (table.capacity + BEE_SLOTS - 1) // BEE_SLOTS
         if self._leasts is None or self._leasts.shape[0] < n_blocks:
             self._out = np.zeros(n_blocks * BEE_SLOTS, dtype=np.int32)
-            self._out_rows = np.zeros(n_blocks * BEE_SLOTS, dtype=np.int32)
+            self._out_slots = np.zeros(n_blocks * BEE_SLOTS, dtype=np.int32)
             self._n_out = 0
             self._leasts = np.zeros(n_blocks, dtype=np.int32)
+            self._known = np.zeros(n_blocks, dtype=np.uint8)
 
     cdef int _begin(self, NodeTable table, Needs needs, int form) except -1 nogil:
         """Say what to look for, and scan for it; nothing is ruled out yet."""
@@ -157,7 +161,7 @@ cdef class BestFit:
         cdef int asked = 0
         while self._n_out:
             self._n_out = self._n_out - 1
-            self._out[self._out_rows[self._n_out]] = 0
+            self._out[self._out_slots[self._n_out]] = 0
         self._masked = False
         # CPU and memory are scored whether they are asked for or not.
         self._ask.n_kinds = self._ask.n_idle = 0
@@ -175,11 +179,12 @@ cdef class BestFit:
                 self._ask.n_idle = self._ask.n_idle + 1
         # Nothing has no shape.
         self._ask.form = form if needs.n else 0
-        # Safety: the shares have n_blocks blocks with a column for each kind of the table, `_leasts` as many numbers
-        # (`_make_ready`). Rows of the last block that are no node's never fit.
+        # Safety: the shares have n_blocks blocks with a column for each kind of the table, and bounds of them;
+        # `_leasts` and `_known` have as many numbers (`_make_ready`). Slots that are no node's never fit.
         bee_scan_all(
             &self._ask, &self.shares.columns[0], self.shares.n_kinds * 2 * BEE_SLOTS,
-            <int>self.shares.n_blocks, &self._leasts[0],
+            &self.shares.bounds[0, 0], self.shares.bounds.shape[1],
+            <int>self.shares.n_blocks, &self._leasts[0], &self._known[0],
         )
         return 0
 
@@ -193,6 +198,9 @@ cdef class BestFit:
             least = self._leasts[block]
             if least == BEE_NEVER:
                 return -1
+            if not self._known[block]:
+                self._scan(block)
+                continue
             best = self._row_in(table, block)
             # Other blocks may have a node that is as good, and wins the tie.
             block += 1
@@ -200,6 +208,9 @@ cdef class BestFit:
                 block += bee_first_least(&self._leasts[block], <int>(n - block))
                 if self._leasts[block] != least:
                     break
+                if not self._known[block] and self._scan(block) != least:
+                    block += 1
+                    continue
                 row = self._row_in(table, block)
                 if self._wins(table, row, best):
                     best = row
@@ -216,48 +227,54 @@ cdef class BestFit:
             return table.tie_break[a] < table.tie_break[b]
         return a < b
 
-    cdef int _scan(self, Py_ssize_t block) except -1 nogil:
-        """Write the keys of a block, and the least of them."""
-        # Safety: `_out` and `_keys` hold all rows of a block.
+    cdef int32_t _scan(self, Py_ssize_t block) except -1 nogil:
+        """Write the keys of a block, and the least of them, which it returns."""
+        # Safety: `_out` and `_keys` hold all slots of a block.
         self._leasts[block] = bee_scan_block(
             &self._ask, &self.shares.columns[block * self.shares.n_kinds * 2 * BEE_SLOTS],
             &self._out[block * BEE_SLOTS], &self._keys[0],
         )
-        return 0
+        self._known[block] = 1
+        return self._leasts[block]
 
     cdef Py_ssize_t _row_in(self, NodeTable table, Py_ssize_t block) except -1 nogil:
         """The row of a block that has its least key and wins the tie."""
         cdef Py_ssize_t first = block * BEE_SLOTS, best, row
-        self._scan(block)
-        best = bee_first_least(&self._keys[0], BEE_SLOTS)
-        row = best + 1
-        while row < BEE_SLOTS:
-            row += bee_first_least(&self._keys[row], <int>(BEE_SLOTS - row))
-            if self._keys[row] != self._leasts[block]:
+        cdef Py_ssize_t slot = 0
+        cdef int32_t least = self._scan(block)
+        slot = bee_first_least(&self._keys[0], BEE_SLOTS)
+        best = self.shares.row_at[first + slot]
+        slot += 1
+        while slot < BEE_SLOTS:
+            slot += bee_first_least(&self._keys[slot], <int>(BEE_SLOTS - slot))
+            if self._keys[slot] != least:
                 break
-            if self._wins(table, first + row, first + best):
+            row = self.shares.row_at[first + slot]
+            if self._wins(table, row, best):
                 best = row
-            row += 1
-        return first + best
+            slot += 1
+        return best
 
     cdef int _rule_out(self, Py_ssize_t row) except -1 nogil:
         """No task of this search goes to the row any more."""
         self._put_out(row)
-        return self._scan(row // BEE_SLOTS)
+        self._scan(self.shares.slot_of[row] // BEE_SLOTS)
+        return 0
 
     cdef int _put_out(self, Py_ssize_t row) except -1 nogil:
         """The same, for who scans its block later."""
-        if self._out[row] == 0:
-            self._out[row] = BEE_NEVER
-            self._out_rows[self._n_out] = <int32_t>row
+        cdef int32_t slot = self.shares.slot_of[row]
+        if self._out[slot] == 0:
+            self._out[slot] = BEE_NEVER
+            self._out_slots[self._n_out] = slot
             self._n_out = self._n_out + 1
         return 0
 
     cdef int _scan_again(self) except -1 nogil:
-        """Scan all blocks with what is out by now."""
+        """Scan all blocks that were scanned again, with what is out by now."""
         cdef Py_ssize_t block
         for block in range(self.shares.n_blocks):
-            if self._leasts[block] != BEE_NEVER:
+            if self._known[block] and self._leasts[block] != BEE_NEVER:
                 self._scan(block)
         return 0
 

@@ -222,7 +222,7 @@ class PlacementIndex:
             masked: nodes that are left out, because a hook refused them.
             now_s: of the clock of `note_failure`.
         """
-        assert not any(task_id in self._holds.by_task for task_id in task_ids), "a task is placed once"
+        assert self._holds.by_task.keys().isdisjoint(task_ids), "a task is placed once"
         placed = self._place(demand, task_ids, masked, now_s)
         unplaced = len(task_ids) - len(placed)
         if not unplaced:

@@ -53,7 +53,7 @@ def generic_fault(resources: Sequence[GenericResource]) -> str:
     return ""
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What a task reserves or a node has."""
 
     cpu_nano: int = 0
@@ -86,7 +86,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Ceilings that the executor enforces; 0 means none."""
 
     cpu_nano: int = 0

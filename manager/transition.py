@@ -63,11 +63,11 @@ def assign(plans: Sequence[Plan], index: PlacementIndex, tx: Transaction) -> lis
 
 
 def _admit_one(task: Task, grants: tuple[AnyGrant, ...], tx: Transaction) -> tuple[AnyGrant, ...] | None:
-    now = tx.get(Task, task.id)
+    now = tx.tasks.get(task.id)
     if now is None or now.status.state != TaskState.NEW or now.desired_state > TaskState.RUNNING:
         return None
     status = TaskStatus(state=TaskState.PENDING, message=MESSAGE_PENDING, at_s=tx.now_s)
-    tx.update(msgspec.structs.replace(now, status=status, grants=(*now.grants, *grants)))
+    tx.change(now, status=status, grants=(*now.grants, *grants))
     return grants
 
 
@@ -80,7 +80,7 @@ def _assign_one(plan: Plan, index: PlacementIndex, tx: Transaction, findings: Fi
         grants = _in_order_of_links((*task.grants, *plan.grants()), task.spec.network_ids)
         for use in plan.volumes:
             tx.update(publish(tx.find(Volume, use.volume_id), plan.node.id))
-        tx.update(msgspec.structs.replace(task, node_id=plan.node.id, status=status, grants=grants))
+        tx.change(task, node_id=plan.node.id, status=status, grants=grants)
     return fault
 
 

@@ -150,7 +150,7 @@ def write_statuses(tx: Transaction, statuses: dict[str, TaskStatus]) -> None:
     for task_id, status in statuses.items():
         task = tx.tasks.get(task_id)
         if task is not None and task.status != status and may_become(task.status.state, status.state):
-            tx.update(msgspec.structs.replace(task, status=status))
+            tx.change(task, status=status)
 
 
 def write_descriptions(tx: Transaction, descriptions: dict[str, NodeDescription]) -> None:

@@ -25,7 +25,7 @@ from beeyard.core.errors import DiskError
 from beeyard.core.model import StoredObject
 from beeyard.manager.store.change import Change, CommitGroup, Wakeups, Watch
 from beeyard.manager.store.transaction import Transaction, undo
-from beeyard.manager.store.view import KIND_NAMES, Tables, View
+from beeyard.manager.store.view import KIND_NAMES, Tables, TablesAhead, View
 from beeyard.runtime.host import Compacted, Database, Host, Record
 
 R = TypeVar("R")
@@ -63,7 +63,7 @@ class Store(View):
         self._host = host
         self._database = database
         self._path = path
-        self._working = Tables()
+        self._working = TablesAhead(self._tables)
         self._queue: deque[_Job[object]] = deque()
         self._queued = trio.Event()
         self._gone = False
@@ -216,6 +216,7 @@ class Store(View):
         n_before = 0
         results: list[outcome.Outcome[object]] = []
         changes: list[Change] = []
+        self._working.caught_up()
         now_s = self._host.wall_now_s()
         for job in jobs:
             transaction = Transaction(self._working, self.index + len(changes), now_s)
@@ -229,12 +230,7 @@ class Store(View):
         return results, changes, n_before
 
     def _publish(self, changes: list[Change]) -> None:
-        put = self._tables.put
-        for change in changes:
-            if change.new is None:
-                self._tables.remove(change.kind, change.id)
-            else:
-                put(change.new)
+        self._tables.apply(changes)
         self.index = changes[-1].index
         self._recent.extend(changes)
         group = CommitGroup.of(changes)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from beeyard.core.errors import NotFound
 from beeyard.core.ipam import AddressLease, PoolLease
 from beeyard.core.model import Cluster, Network, Node, Service, StoredObject, Task
 from beeyard.core.volume import Volume
+
+if TYPE_CHECKING:
+    from beeyard.manager.store.change import Change
 
 T = TypeVar("T", bound=StoredObject)
 
@@ -33,19 +36,21 @@ class Tables:
     """One dictionary for each kind, and the indexes over them.
 
     Invariant: `slots_by_service[s][n]` holds the ids of exactly the tasks with service_id s and slot n, sorted;
-    `ids_by_node[n]` the ids of those with node_id n; `id_by_name[kind][name]` the one object of that name.
+    `_ids_by_node[n]` the ids of those with node_id n; `id_by_name[kind][name]` the one object of that name.
     """
 
     def __init__(self) -> None:
         self.by_kind: dict[str, dict[str, StoredObject]] = {name: {} for name in KIND_NAMES.values()}
         self.id_by_name: dict[str, dict[str, str]] = {"service": {}, "network": {}, "volume": {}}
         self.slots_by_service: dict[str, dict[int, tuple[str, ...]]] = {}
-        self.ids_by_node: dict[str, dict[str, None]] = {}
+        self._ids_by_node: dict[str, dict[str, None]] = {}
 
-    def put(self, obj: StoredObject) -> StoredObject | None:
-        """Insert or replace; gives what was there before."""
-        objects = self.by_kind[KIND_NAMES[type(obj)]]
-        old = objects.get(obj.id)
+    def put(self, obj: StoredObject) -> None:
+        """Insert or replace."""
+        self.replace(self.by_kind[KIND_NAMES[type(obj)]].get(obj.id), obj)
+
+    def replace(self, old: StoredObject | None, obj: StoredObject) -> None:
+        """The same, for who knows what is there: `old`, None for nothing."""
         if isinstance(obj, Task):
             before: Any = old
             # Most writes of a task move none of these, and nearly all others give it its node.
@@ -55,8 +60,23 @@ class Tables:
                 self._index_node(obj.id, before.node_id, obj.node_id)
         elif isinstance(obj, Service | Network | Volume):
             self._index_name(cast("Service | Network | Volume | None", old), obj)
-        objects[obj.id] = obj
-        return old
+        self.by_kind[KIND_NAMES[type(obj)]][obj.id] = obj
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Make what was changed elsewhere true here too. Each change begins with what is here once those before it are."""
+        tasks = self.by_kind["task"]
+        for change in changes:
+            old: Any = change.old
+            new: Any = change.new
+            if new is None:
+                self.remove(change.kind, change.id)
+            elif old is None or change.kind != "task" or old.slot != new.slot or old.service_id != new.service_id:
+                self.replace(old, new)
+            else:
+                # As nearly all are when there are many.
+                if old.node_id != new.node_id:
+                    self._index_node(change.id, old.node_id, new.node_id)
+                tasks[change.id] = new
 
     def remove(self, kind: str, object_id: str) -> StoredObject:
         """Take an object out; KeyError when it is not there."""
@@ -66,6 +86,10 @@ class Tables:
         elif isinstance(old, Service | Network | Volume):
             self._index_name(old, None)
         return old
+
+    def ids_of_node(self, node_id: str) -> Iterable[str]:
+        """Ids of the tasks with this node, in the order in which they got it."""
+        return self._ids_by_node.get(node_id, ())
 
     def _index_task(self, old: Task | None, new: Task | None) -> None:
         if old is None or new is None or old.slot != new.slot or old.service_id != new.service_id:
@@ -83,14 +107,14 @@ class Tables:
         if old_node == new_node:
             return
         if old_node:
-            ids = self.ids_by_node[old_node]
+            ids = self._ids_by_node[old_node]
             del ids[task_id]
             if not ids:
-                del self.ids_by_node[old_node]
+                del self._ids_by_node[old_node]
         if new_node:
-            of_node = self.ids_by_node.get(new_node)
+            of_node = self._ids_by_node.get(new_node)
             if of_node is None:
-                of_node = self.ids_by_node[new_node] = {}
+                of_node = self._ids_by_node[new_node] = {}
             of_node[task_id] = None
 
     def _leave_slot(self, task: Task) -> None:
@@ -111,6 +135,33 @@ class Tables:
             del names[old_name]
         if new and new_name is not None:
             names[new_name] = new.id
+
+
+class TablesAhead(Tables):
+    """Tables that are ahead of others by a few writes, until `caught_up`.
+
+    Which tasks a node has is asked there as a rule, and nearly every write of a scheduler changes that index: so it is kept
+    there alone, and here is only what the writes in between may have changed of it.
+    """
+
+    def __init__(self, behind: Tables) -> None:
+        super().__init__()
+        self._behind = behind
+        self._moved: list[str] = []  # tasks that got or left a node meanwhile
+
+    def caught_up(self) -> None:
+        """The other tables are equal to these now."""
+        self._moved = []
+
+    def ids_of_node(self, node_id: str) -> Iterable[str]:
+        """See `Tables`."""
+        tasks = cast("dict[str, Task]", self.by_kind["task"])
+        candidates = dict.fromkeys((*self._behind.ids_of_node(node_id), *self._moved))
+        return [task_id for task_id in candidates if task_id in tasks and tasks[task_id].node_id == node_id]
+
+    def _index_node(self, task_id: str, old_node: str, new_node: str) -> None:
+        if old_node != new_node:
+            self._moved.append(task_id)
 
 
 def _name(obj: Service | Network | Volume) -> str:
@@ -154,7 +205,7 @@ class View:
     def tasks_of_node(self, node_id: str) -> list[Task]:
         """Every task that was ever committed to a node and is still stored, ended ones too."""
         tasks = self.tasks
-        return [tasks[task_id] for task_id in self._tables.ids_by_node.get(node_id, ())]
+        return [tasks[task_id] for task_id in self._tables.ids_of_node(node_id)]
 
     def get(self, kind: type[T], object_id: str) -> T | None:
         """One object by its id, None when there is none."""
