@@ -46,6 +46,11 @@ cdef class BestFit:
         self._leasts = None
         self._n_out = 0
 
+    @property
+    def nbytes(self):
+        """Memory of what it keeps of each row, in bytes."""
+        return self.shares.nbytes
+
     def place(self, NodeTable table not None, Ask ask not None, int form, int32_t[::1] rows, int32_t[:, ::1] pools):
         """Place as many equal tasks as fit, and hold their room in the table, the service's column and the pools.
 

@@ -49,6 +49,12 @@ cdef class Shares:
         self.n_rows = self.n_kinds = self.n_used = self.n_blocks = self._n_changes = 0
         self.columns = np.zeros(0, dtype=np.float32)
 
+    @property
+    def nbytes(self):
+        """Memory of the columns, of the order of the rows and of the bounds, in bytes; for rows that are not used yet too."""
+        kept = [self.columns, self.slot_of, self.row_at, self.bounds]
+        return sum(np.asarray(one).nbytes for one in kept)
+
     cdef int sync(self, NodeTable table) except -1:
         """Take over what changed in the table since the last time. O(changes), but for a table that grew."""
         cdef Py_ssize_t row, blocks = (table.capacity + BEE_SLOTS - 1) // BEE_SLOTS
