@@ -79,9 +79,9 @@ def _user_of(view: View, volume_id: str) -> str:
 def _check_driver(view: View, driver: str) -> None:
     """Refuse a driver that no node has said it has: a volume's driver cannot be changed, and its tasks would wait for ever.
 
-    SwarmKit takes any name, because its storage plugins are services that may come later; dockerd refuses an unknown one for a
-    volume of its own. Here drivers come with agents, so what nodes have reported, also those that are down, is all there is.
-    `dir` may come before the first node does.
+    SwarmKit takes any name, because its storage plugins are services that may come later; dockerd refuses an unknown one for
+    a volume of its own. Here drivers come with agents, so what nodes have reported, also those that are down, is all there
+    is. `dir` may come before the first node does.
     """
     there = {DIR_DRIVER, *(name for node in view.nodes.values() for name in node.description.volume_drivers)}
     if driver not in there:
