@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
+from beeyard.core.amounts import cpu_text, memory_text
 from beeyard.core.errors import HostError
 from beeyard.core.grant import AddressGrant, PortGrant, ResourceGrant
 from beeyard.core.resources import GenericResource, Resources
@@ -30,7 +31,7 @@ from beeyard.core.wire import AssignedTask
 _PORTS = "\0ports"
 _RESOURCES = "\0resources"
 _CPU, _MEMORY = "\0cpu", "\0memory"  # beside the names of generic kinds
-_UNITS = {_CPU: ("CPU", " cores", 1e9), _MEMORY: ("memory", " MiB", float(1 << 20))}
+_NAMES = {_CPU: "CPU", _MEMORY: "memory"}
 _WORDS = {_PORTS: "port", _RESOURCES: "resource"}
 
 
@@ -169,7 +170,7 @@ class Admission:
         for kind, asked in _amounts(task).items():
             if not asked:
                 continue
-            name, unit, scale = _UNITS.get(kind, (kind, "", 1.0))
+            name = _NAMES.get(kind, kind)
             total = self._total(kind)
             free = total - sum(_amounts(hold.task).get(kind, 0) for hold in self._holds.values())
             if asked <= free:
@@ -178,8 +179,8 @@ class Admission:
             if asked <= free + returning:
                 return f"waiting for {name} that stopping tasks still hold"
             raise AdmissionRefused(
-                f"insufficient {name} on this node: {asked / scale:g}{unit} asked, "
-                f"{max(free, 0) / scale:g} of {total / scale:g} free"
+                f"insufficient {name} on this node: {_text(kind, asked, up=True)} asked, "
+                f"{_text(kind, max(free, 0))} of {_text(kind, total)} free"
             )
         return ""
 
@@ -189,6 +190,12 @@ class Admission:
         if kind == _CPU:
             return cpu_nano - self._reserved.cpu_nano
         return memory_bytes - self._reserved.memory_bytes if kind == _MEMORY else self._generic.get(kind, 0)
+
+
+def _text(kind: str, amount: int, *, up: bool = False) -> str:
+    if kind == _MEMORY:
+        return memory_text(amount, up=up)
+    return cpu_text(amount) if kind == _CPU else str(amount)
 
 
 def _amounts(task: AssignedTask) -> dict[str, int]:

@@ -216,7 +216,7 @@ JOIN = Command(
 
 def main(arguments: list[str]) -> int:
     """Run until SIGTERM or SIGINT; 1 when it cannot start or was refused."""
-    parser = JOIN.parser()
+    parser = JOIN.parser("[MANAGER ...]")
     parser.add_argument(
         "manager",
         nargs="*",

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from beeyard.runtime.settings import reloadable
+from beeyard.runtime.settings_declared import about, reloadable
 
 # Sysctls that each IPC or UTS namespace has for itself; `net.` ones belong to the network namespace. As Docker has them.
 # Source: Linux ipc/ipc_sysctl.c, ipc/mq_sysctl.c, kernel/utsname_sysctl.c
@@ -40,20 +40,30 @@ _KERNEL_DIRS = ("/proc", "/sys", "/dev")
 class HookPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How this node calls its hooks, and what they may add to tasks. By default they may look, refuse, and add nothing."""
 
-    # The executables; read anew for each task. It need not exist.
-    directory: str = "/etc/beeyard/hooks.d"
-    # One call of one hook. A task waits so long for a hook that hangs, and three times as long at its end.
-    timeout_s: Annotated[float, reloadable()] = 10.0
-    # Names of environment variables; * and ? stand for any text and any character: "GPU_*".
-    allow_env: Annotated[tuple[str, ...], reloadable()] = ()
-    # Names of sysctls, with * and ? too: "net.ipv4.tcp_*". Only those that the task has for itself can be allowed.
-    allow_sysctls: Annotated[tuple[str, ...], reloadable()] = ()
-    # Files and directories of this host that may be mounted read-only, with all below them.
-    allow_mounts: Annotated[tuple[str, ...], reloadable()] = ()
-    # Those that may be mounted for writing as well; what is named here need not be named above.
-    allow_writable_mounts: Annotated[tuple[str, ...], reloadable()] = ()
-    # Devices, with * and ? too: "/dev/nvidia*".
-    allow_devices: Annotated[tuple[str, ...], reloadable()] = ()
+    # Read anew for each task. It need not exist.
+    directory: Annotated[str, about("executables that are called for each task", group="node hooks")] = (
+        "/etc/beeyard/hooks.d"
+    )
+    # A task waits so long for a hook that hangs, and three times as long at its end.
+    timeout_s: Annotated[float, about("how long one call of one hook may take"), reloadable()] = 10.0
+    # "GPU_*".
+    allow_env: Annotated[
+        tuple[str, ...], about("names of variables that hooks may add, `*` and `?` as wildcards"), reloadable()
+    ] = ()
+    # With * and ? too: "net.ipv4.tcp_*". Only those that the task has for itself can be allowed.
+    allow_sysctls: Annotated[
+        tuple[str, ...], about("sysctls of the task's own namespaces that they may set"), reloadable()
+    ] = ()
+    # Of this host, with all below them.
+    allow_mounts: Annotated[
+        tuple[str, ...], about("files and directories that they may mount, read-only"), reloadable()
+    ] = ()
+    # What is named here need not be named above.
+    allow_writable_mounts: Annotated[
+        tuple[str, ...], about("files and directories that they may mount for writing too"), reloadable()
+    ] = ()
+    # With * and ? too: "/dev/nvidia*".
+    allow_devices: Annotated[tuple[str, ...], about("devices that they may add"), reloadable()] = ()
 
     def faults(self) -> list[str]:
         """What cannot be meant like that, a sentence each."""

@@ -50,13 +50,41 @@ def lines(answer: dict[str, Any]) -> Iterator[str]:
     said = [text for text in (task.get("Err"), task.get("Message")) if text]
     if waiting and said and said[0] != answer["Explanation"]:
         yield f"  it was told: {said[0]}"
+    yield from rejection_lines(answer.get("Rejected"))
     if answer["Fitting"]:
         yield f"{answer['Fitting']} of {answer['Nodes']} nodes would take {'it' if waiting else 'one more'} now"
     else:
         yield from explanation_lines(answer)
+        yield from map(resting_line, answer.get("Resting", ()))
     for node in sorted(answer.get("PerNode", ()), key=lambda node: str(node["Name"])):
         lacks = ", ".join(one["Text"] for one in node["Lacks"])
         yield f"  {node['Name']:24} {lacks or 'fits'}"
+
+
+def rejection_lines(rejected: dict[str, Any] | None) -> Iterator[str]:
+    """What a node said of the last task that it rejected, and what comes of that."""
+    if not rejected:
+        return
+    node, why = rejected.get("Node", "its node"), rejected.get("Err", "it does not say why")
+    yield f"{rejected['Name']} was rejected by {node}: {why}"
+    again, instead = rejected.get("NextTry"), rejected.get("Instead")
+    if not again:
+        yield "  it is not tried again: the service's restart policy does not let it"
+    elif instead:
+        where = f" on {instead['Node']}" if instead.get("Node") else ""
+        yield f"  tried again since {again[:19]}Z: {instead['Name']} is {instead['State']}{where}"
+    else:
+        yield f"  it is tried again at {again[:19]}Z"
+
+
+def resting_line(pool: dict[str, Any]) -> str:
+    """How the addresses of a pool without free ones are taken."""
+    counts = [f"{pool['Used']} in use"]
+    if pool["Resting"]:
+        counts.append(f"{pool['Resting']} resting for cool_down_s after tasks that ended")
+    if pool["PutAside"]:
+        counts.append(f"{pool['PutAside']} put aside, as strangers have them (`beeyard pool list`)")
+    return f"addresses of pool {pool['Pool']}: {', '.join(counts)}"
 
 
 def explanation_lines(answer: dict[str, Any]) -> Iterator[str]:

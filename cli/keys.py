@@ -20,7 +20,7 @@ TIMEOUT_S = 120.0
 
 
 def main(arguments: list[str]) -> int:
-    """List or change; the exit code of the process: 1 when it did not succeed on every member."""
+    """List or change; the exit code of the process: 1 when not every member did as asked, or answered."""
     parser = argparse.ArgumentParser(
         prog=f"beeyard {NAME}",
         description="Keys of the gossip cluster. To rotate: --install the new key, --use it, --remove the old one, each once "
@@ -44,7 +44,15 @@ def main(arguments: list[str]) -> int:
     except ApiError as error:
         return told(NAME, error)
     print(json.dumps(answer, indent=2) if options.json else "\n".join(lines(what, answer)))
-    return 0 if answer["good"] == answer["members"] else 1
+    # That nobody has a key is an answer, and a whole one when nobody is silent.
+    is_whole = what == "list" and is_plain(answer) and answer["answered"] == answer["members"]
+    return 0 if is_whole or answer["good"] == answer["members"] else 1
+
+
+def is_plain(answer: dict[str, Any]) -> bool:
+    """Whether gossip is not encrypted: nobody who answered has a key."""
+    said = answer["messages"].values()
+    return bool(said) and len(said) == answer["answered"] and all(NOT_ENCRYPTED in message for message in said)
 
 
 def lines(what: str, answer: dict[str, Any]) -> list[str]:
@@ -61,9 +69,10 @@ def lines(what: str, answer: dict[str, Any]) -> list[str]:
     silent = n_members - answer["answered"]
     if silent > 0:
         shown.append(f"{silent} {'member has' if silent == 1 else 'members have'} not answered: see `beeyard members`")
-    if what == "list" and answer["messages"] and all(NOT_ENCRYPTED in said for said in answer["messages"].values()):
-        where = "the setting discovery.keyring_file of each daemon names the file with the first key"
-        shown.append(f"nobody who answered has a key ({NOT_ENCRYPTED}): {where}")
+    if what == "list" and is_plain(answer):
+        who = f"none of the {n_members} members has a key" if silent <= 0 else "nobody who answered has a key"
+        where = "to begin, have the setting discovery.keyring_file of each daemon name a file with the first key"
+        shown.append(f"gossip is not encrypted: {who} ({NOT_ENCRYPTED}); {where}")
         return shown
     shown += [f"{member}: {message}" for member, message in answer["messages"].items()]
     return shown

@@ -2,7 +2,8 @@
 
 A constraint names one property of a node and compares it with a value, whole and without regard to case; there is no
 globbing. A property that a node does not have is the empty string, so `==` fails on it and `!=` passes. `node.ip` takes an
-address or a network. A key that is not known parses and matches no node, as in SwarmKit.
+address or a network. A key that is not known parses and matches no node, as in SwarmKit; one
+without its name, as `node.labels.==r1`, is refused, which SwarmKit takes for a key that is not known.
 
 Beyond SwarmKit, each with an operator of its own, so that nothing written for it changes its meaning:
 `node.labels.rack in (r1, r2)` and `not in` compare with several values, `node.labels.rack =~ r[0-9]+` and `!~` with a form
@@ -40,6 +41,7 @@ _ENGINE_LABEL = "engine.labels."
 _TAG = "node.tags."
 _RTT = "node.rtt."
 _NAMED = (_NODE_LABEL, _ENGINE_LABEL, _TAG)
+_EXAMPLES = {_NODE_LABEL: "rack", _ENGINE_LABEL: "disk", _TAG: "dc", _RTT: "NODE"}
 
 _PROPERTIES: dict[str, Callable[[Node], str]] = {
     "node.id": lambda node: node.id,
@@ -123,8 +125,7 @@ def parse(expression: str) -> Constraint:
 def _parse_rtt(expression: str, key: str, operator: str, value: str) -> Constraint:
     if not key.startswith(_RTT):
         reason = f"{operator} compares round-trip times, such as node.rtt.NODE{operator}5ms"
-        said = key.removeprefix("?")  # of `_canonical`
-        raise InvalidSpec("constraint", f"{expression!r}: {reason}; {said} takes one operator from {_OPERATORS}")
+        raise InvalidSpec("constraint", f"{expression!r}: {reason}; {key} takes one operator from {_OPERATORS}")
     found = _DURATION.fullmatch(value)
     if not found:
         raise InvalidSpec("constraint", f"{expression!r}: {value!r} is no duration such as 5ms, 300us or 0.2s")
@@ -136,7 +137,11 @@ def _checked_key(expression: str, key: str) -> str:
     key = key.strip()
     if not _KEY.fullmatch(key):
         raise InvalidSpec("constraint", f"{expression!r}: key {key!r} is not like node.labels.NAME or node.hostname")
-    return _canonical(key)
+    canonical = _canonical(key)
+    if canonical in (*_NAMED, _RTT):
+        reason = f"key {key!r} ends with its dot: the name goes behind it, such as {canonical}{_EXAMPLES[canonical]}"
+        raise InvalidSpec("constraint", f"{expression!r}: {reason}")
+    return canonical
 
 
 def _text_key(expression: str, key: str) -> str:
@@ -248,10 +253,9 @@ def check_properties(constraints: Iterable[Constraint], nodes: Iterable[Node]) -
     for constraint in constraints:
         is_time = constraint.rtt_limit_s is not None
         if constraint.key not in names and not (is_time and constraint.key.casefold() in folded):
-            key = constraint.key.removeprefix("?")
-            near = difflib.get_close_matches(key, sorted(names), n=3) or sorted(names)[:10]
+            near = difflib.get_close_matches(constraint.key, sorted(names), n=3) or sorted(names)[:10]
             raise InvalidSpec(
-                "constraint", f"no node has {key}; give one of what nodes have, such as {', '.join(near)}"
+                "constraint", f"no node has {constraint.key}; give one of what nodes have, such as {', '.join(near)}"
             )
 
 
@@ -260,8 +264,7 @@ def _canonical(key: str) -> str:
     for prefix in (*_NAMED, _RTT):
         if lower.startswith(prefix) and len(key) > len(prefix):
             return prefix + key[len(prefix) :]
-    # "node.labels." without a name is no label at all, and like every unknown key matches nothing.
-    return "?" + lower if lower in (*_NAMED, _RTT) else lower
+    return lower
 
 
 def _ip_accepts(wanted: Sequence[str], actual: str, equal: bool) -> bool:

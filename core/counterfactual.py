@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeyard.core import filters
+from beeyard.core.amounts import cpu_text, memory_text
 from beeyard.core.demand import COUNT_MAX, Demand
 from beeyard.core.kinds import CPU, MEMORY
 from beeyard.core.model import Node
@@ -307,14 +308,10 @@ _TEXT_NETWORK = {
 }
 
 
-def _mebibytes(n: int) -> str:
-    """What is at least so many bytes: a demand that is less by this fits."""
-    return f"{-(-n >> 20)} MiB"
-
-
+# A demand that is less by what is said fits: memory is rounded up.
 _LESS: dict[Yield, Callable[[int, str], str]] = {
-    Yield.CPU: lambda n, _: f"{n // 10**9}.{n % 10**9:09}".rstrip("0").rstrip(".") + " CPU less",
-    Yield.MEMORY: lambda n, _: f"{_mebibytes(n)} memory less",
+    Yield.CPU: lambda n, _: f"{cpu_text(n)} CPU less",
+    Yield.MEMORY: lambda n, _: f"{memory_text(n, up=True)} memory less",
     Yield.GENERIC: lambda n, name: f"{n} {name} less",
 }
 

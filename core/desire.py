@@ -98,6 +98,17 @@ def _replace_due_s(task: Task, slot: Slot, situation: Situation) -> float:
     return times.created_s + (max(delay_s, NEVER_RAN_S_MIN) if times.running_s is None else delay_s)
 
 
+def next_try_s(service: Service, slot: Slot, situation: Situation) -> float | None:
+    """When a slot is tried again after a task of it that ended: now or earlier when that is under way; None: it is not."""
+    if not slot.live:
+        newest = slot.newest
+        return situation.now_s if newest is not None and may_restart(newest, slot, service, situation) else None
+    task = slot.live[-1]
+    if situation.has_ended(task):
+        return _replace_due_s(task, slot, situation) if may_restart(task, slot, service, situation) else None
+    return _start_due_s(task, slot, situation) if task.desired_state is READY else situation.now_s
+
+
 def start_waiting(service: Service, slots: Mapping[int, Slot], situation: Situation) -> Steps:
     """Let READY tasks run whose delay is over and whose predecessors have stopped."""
     steps = Steps()

@@ -16,11 +16,12 @@ Source: SwarmKit `manager/orchestrator/update/updater.go`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from beeyard.core import constraint
+from beeyard.core.errors import InvalidSpec
 from beeyard.core.labels import is_fenced
 from beeyard.core.model import (
     FailureAction,
@@ -92,7 +93,15 @@ def is_dirty(task: Task, service: Service, nodes: Mapping[str, Node]) -> bool:
     if own != wanted or not _differ_in_placement_only(task.spec, new):
         return True
     node = nodes.get(task.node_id)
-    return node is None or not constraint.matches(constraint.parse_all(new.constraints), node, nodes.values())
+    return node is None or not _satisfies(node, new.constraints, nodes)
+
+
+def _satisfies(node: Node, expressions: Sequence[str], nodes: Mapping[str, Node]) -> bool:
+    """Whether a node satisfies stored constraints; one that an earlier release took and this one does not, none does."""
+    try:
+        return constraint.matches(constraint.parse_all(expressions), node, nodes.values())
+    except InvalidSpec:
+        return False
 
 
 def _differ_in_placement_only(old: TaskSpec, new: TaskSpec) -> bool:

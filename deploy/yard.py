@@ -52,7 +52,7 @@ Try:
     docker network inspect flat
     beeyard members
 
-The README goes on with a pool of addresses for each rack. Logs are in {cluster.state};
+The README goes on with a pool of addresses for each rack. Logs and settings are in {cluster.state};
 `./yard exec lan curl http://ADDRESS:8000` asks a task from outside; `./yard down` ends it all.
 """,
         flush=True,

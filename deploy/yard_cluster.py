@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import http.client
 import json
 import os
@@ -54,6 +55,27 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def write_settings(config: Path, settings: Mapping[str, object]) -> bool:
+    """Write a daemon's configuration file, unless somebody has changed it since it was written: False then.
+
+    Its first line has a checksum of the others.
+    """
+    if config.exists():
+        head, _, body = config.read_text().partition("\n")
+        if not head.endswith(f" {_checksum(body)}"):
+            return False
+    body = "# What you change here stays until ./yard down, and counts when the daemon is started again.\n"
+    body += "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    new = config.with_suffix(".new")
+    new.write_text(f"# Written by ./yard up, {_checksum(body)}\n{body}")
+    new.replace(config)
+    return True
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class UnixHTTPConnection(http.client.HTTPConnection):
@@ -107,7 +129,8 @@ class YardCluster:
     ) -> Daemon:
         """Start a daemon with a configuration file of its own: what is configured for this machine does not count."""
         config = self.state / f"{name}.toml"
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+        if not write_settings(config, settings):
+            say(f"{config} was changed by hand and stays as it is")
         # For root alone: the log of an agent names what its tasks do.
         log = os.open(self.state / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         process = subprocess.Popen(

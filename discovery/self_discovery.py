@@ -223,7 +223,10 @@ class SelfDiscovery:
         path = self._settings.keyring_file
         if not path:
             return None
-        data = await self._host.files.read(path)
+        try:
+            data = await self._host.files.read(path)
+        except DiskError as error:
+            raise InvalidSpec("discovery.keyring_file", f"cannot read {path}: {error.reason.lower()}") from error
         if data is None:
             reason = f"{path} does not exist: it must hold a list of keys in base64, as `serf keygen` makes them"
             raise InvalidSpec("discovery.keyring_file", reason)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from beeyard.core.errors import InvalidSpec
 from beeyard.discovery.gossip.wire.serf_codec import encode_tags
+from beeyard.runtime.settings_declared import about
 
 # Where daemons that find each other by themselves listen (`self://`), and where Serf does (`serf://`).
 SELF_PORT = 3388
@@ -19,20 +22,21 @@ MANAGER_SOCKET = "unix:///run/beeyard/gossip.sock"
 class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How peers are looked for besides the addresses that are given and the peers that were known before."""
 
-    # HOST or HOST:PORT of peers to begin with, as `serf://` has them.
-    peers: tuple[str, ...] = ()
-    # The name under which peers look for each other by mDNS, as in `serf agent -discover NAME`; "": not at all.
-    mdns: str = "beeyard"
-    # Whether every address of the host's own networks is asked, up to 1,022 of them.
-    scan: bool = True
-    # More tags of this member, "dc=ams": what constraints call node.tags.dc, and queries and `beeyard members` select by.
-    tags: tuple[str, ...] = ()
-    # A keyring file as Serf's: what members say to each other is encrypted, and nobody without a key of it gets in.
-    keyring_file: str = ""
-    # With keys: whether what is not encrypted is dropped, and whether this member encrypts. False, False, then False, True on
-    # all members takes a running cluster from plain to encrypted gossip.
-    verify_incoming: bool = True
-    verify_outgoing: bool = True
+    # As `serf://` has them.
+    peers: Annotated[tuple[str, ...], about("HOST or HOST:PORT of hosts to begin with", group="finding peers")] = ()
+    # As in `serf agent -discover NAME`.
+    mdns: Annotated[str, about("the name under which hosts look for each other by mDNS; empty: not at all")] = "beeyard"
+    scan: Annotated[bool, about("whether the addresses of the host's own networks are asked, up to 1,022 of each")] = (
+        True
+    )
+    # What constraints call node.tags.dc, and queries and `beeyard members` select by.
+    tags: Annotated[tuple[str, ...], about("more tags of this member, `KEY=VALUE`, 320 bytes in all")] = ()
+    keyring_file: Annotated[
+        str, about("keys with which gossip is encrypted, as Serf's `-keyring-file`; empty: it is not")
+    ] = ""
+    # False, False, then False, True on all members takes a running cluster from plain to encrypted gossip.
+    verify_incoming: Annotated[bool, about("with keys: whether what is not encrypted is dropped")] = True
+    verify_outgoing: Annotated[bool, about("with keys: whether this member encrypts")] = True
 
 
 # Tags that the daemons set themselves.

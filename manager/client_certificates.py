@@ -11,6 +11,7 @@ import re
 import msgspec
 import structlog
 
+from beeyard.core.amounts import duration_text
 from beeyard.core.errors import InvalidSpec, NotFound, RemoteProtocolError
 from beeyard.core.model import ClientCertificate, Cluster
 from beeyard.core.states import Role
@@ -69,7 +70,10 @@ class ClientCertificates:
         if not NAME_PATTERN.fullmatch(name):
             raise InvalidSpec("Name", f"{name!r} must be 1 to 63 letters, digits, '_', '.', '@' or '-'")
         if not 0 < valid_s <= VALID_S_MAX:
-            raise InvalidSpec("ValidSeconds", f"{valid_s:g} must be more than 0 and at most {VALID_S_MAX:g}")
+            most = duration_text(VALID_S_MAX)
+            raise InvalidSpec(
+                "ValidSeconds", f"{duration_text(valid_s)} is not right: more than 0 s and at most {most}"
+            )
         if len(csr_pem) > CSR_BYTES_MAX:
             raise InvalidSpec("Request", f"it is larger than {CSR_BYTES_MAX} bytes")
         now_s = self._host.wall_now_s()

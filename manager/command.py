@@ -102,7 +102,7 @@ MANAGE = Command(
 
 def main(arguments: list[str]) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 1 when it cannot start, with one line that says why."""
-    parser = MANAGE.parser()
+    parser = MANAGE.parser("[URL]")
     parser.add_argument("url", nargs="?", metavar="URL", help="where lists of nodes are published, as --discovery-url")
     options = parser.parse_args(arguments)
     return MANAGE.main(options, {"discovery_url": options.url} if options.url else {})

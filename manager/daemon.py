@@ -263,6 +263,10 @@ class LiveStatus:
         """What keeps a planned task from being committed; "" when it is not planned."""
         return self._lifecycle.waiting_for(task_id)
 
+    def next_try_at_s(self, task: Task) -> float | None:
+        """When the slot of a task that ended is tried again."""
+        return self._orchestrator.next_try_at_s(task.service_id, task.slot)
+
     def held_back(self, task: Task) -> str:
         """Why a task whose node is down is not replaced; "" for every other."""
         return self._orchestrator.held_back(task)

@@ -31,6 +31,10 @@ class Unreachable(PeerError):
     """There was no connection: nothing was asked, so another server may be."""
 
 
+class Untrusted(Unreachable):
+    """No known authority has signed the server's certificate."""
+
+
 class Lines(Protocol):
     """An answer that is read by lines."""
 
@@ -137,4 +141,14 @@ class ListServers(Protocol):
         """
 
 
-__all__ = ["ClientTls", "HttpAnswer", "HttpClient", "Lines", "ListServers", "Unreachable", "Znode", "ZooKeeper"]
+__all__ = [
+    "ClientTls",
+    "HttpAnswer",
+    "HttpClient",
+    "Lines",
+    "ListServers",
+    "Unreachable",
+    "Untrusted",
+    "Znode",
+    "ZooKeeper",
+]

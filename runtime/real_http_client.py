@@ -12,12 +12,16 @@ import httpx2
 import trio
 
 from beeyard.core.errors import PeerError
-from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Lines, Unreachable
+from beeyard.runtime.host_lists import ClientTls, HttpAnswer, Lines, Unreachable, Untrusted
 from beeyard.runtime.real_client_tls import client_context
 
 # A list of 20,000 nodes in base64 is 600 KiB; 32 MiB is what a server that has gone mad may cost.
 ANSWER_BYTES_MAX = 32 << 20
 LINE_BYTES_MAX = 8 << 20
+# No authority for it, or another one's signature. Source: OpenSSL x509_vfy.h, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
+# CERT_SIGNATURE_FAILURE, DEPTH_ZERO_SELF_SIGNED_CERT, SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and
+# UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+_UNTRUSTED = (2, 7, 18, 19, 20, 21)
 
 
 class RealHttpClient:
@@ -109,16 +113,27 @@ def _told(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise Unreachable(f"cannot reach {_server(url)}: {_reason(error)}") from error
+        kind = Untrusted if _is_untrusted(error) else Unreachable
+        raise kind(f"cannot reach {_server(url)}: {_reason(error)}") from error
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
         raise PeerError(f"{_server(url)}: {_reason(error)}") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what is behind it. Several addresses may have been tried, each with an error of its own: the first."""
+    while error is not None:
+        yield error
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+
+
+def _is_untrusted(error: Exception) -> bool:
+    return any(isinstance(c, ssl.SSLCertVerificationError) and c.verify_code in _UNTRUSTED for c in _causes(error))
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, httpx2.TimeoutException):
         return "no answer in time"
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not acceptable: {cause.verify_message.lower()}"
         if isinstance(cause, ssl.SSLError):
@@ -127,9 +142,6 @@ def _reason(error: Exception) -> str:
             # trio puts a sentence of its own in place of the system's; those of the resolver have numbers below zero.
             known = cause.errno is not None and cause.errno > 0
             return (os.strerror(cause.errno or 0) if known else cause.strerror).lower()
-        # Several addresses may have been tried, each with an error of its own.
-        several = isinstance(cause, BaseExceptionGroup)
-        cause = cause.exceptions[0] if several else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
     if isinstance(error, httpx2.RemoteProtocolError) and str(error).startswith("illegal "):
         return f"what answers there speaks no HTTP ({error}); is it the right port"
     return str(error)[:1].lower() + str(error)[1:].removesuffix(".") or type(error).__name__

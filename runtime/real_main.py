@@ -18,17 +18,9 @@ import trio
 
 from beeyard.core.errors import ClusterError
 from beeyard.runtime import real_log, real_systemd
-from beeyard.runtime.settings import (
-    Settings,
-    SettingsError,
-    changed,
-    described,
-    leaves,
-    reloaded,
-    resolve,
-    shown_with_faults,
-    toml_value,
-)
+from beeyard.runtime.settings import Settings, SettingsError, changed, reloaded, resolve, shown_with_faults
+from beeyard.runtime.settings_declared import leaves
+from beeyard.runtime.settings_help import add_flags
 
 # Objects made, net, before the youngest are looked through for cycles, and rounds before older ones are. Python's own 700
 # has a daemon with a thousand sessions look through all it holds several times a second while tasks start.
@@ -84,10 +76,11 @@ class Command(Generic[T]):
     complete: Callable[[Settings[T]], T]
     run: Callable[[T, trio.TaskStatus[Running]], Awaitable[None]]
 
-    def parser(self) -> argparse.ArgumentParser:
-        """Its flags: one for each setting, and what is done with the settings."""
+    def parser(self, arguments: str = "") -> argparse.ArgumentParser:
+        """Its flags: one for each setting, and what is done with the settings. `arguments` is what else may stand there."""
         parser = argparse.ArgumentParser(
             prog=self.name,
+            usage=f"{self.name} [OPTIONS] {arguments}".rstrip(),
             description=self.description,
             epilog=f"Every setting may also stand in the configuration file, or in a variable {self.prefix}NAME; "
             "a flag counts first, then the variable, then the file. docs/configuration.md explains each.",
@@ -96,13 +89,7 @@ class Command(Generic[T]):
         parser.add_argument("--config", metavar="FILE", help=f"configuration file; default {self.file} if it is there")
         parser.add_argument("--check-config", action="store_true", help="say whether the settings can work, and end")
         parser.add_argument("--print-config", action="store_true", help="show each setting and its source, and end")
-        for setting in leaves(self.config):
-            default = (
-                "" if setting.default in (msgspec.NODEFAULT, "", ()) else f"; default {toml_value(setting.default)}"
-            )
-            parser.add_argument(
-                setting.flag, dest=setting.name, metavar="X", help=described(setting.type) + default.replace("%", "%%")
-            )
+        add_flags(parser, self.config)
         return parser
 
     def load(self, options: argparse.Namespace, flags: Mapping[str, str] | None = None) -> Settings[T]:

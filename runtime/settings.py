@@ -8,13 +8,12 @@ names `table.field`. One setting has one name in each place:
     flag      --hooks-timeout-s 5
 
 A list is written with commas between its entries in a variable and a flag, and everything else that is no number, truth or
-text as in the file. What `secret` marks is never shown, what `reloadable` marks can change while the daemon runs.
+text as in the file. What a field says of itself: runtime/settings_declared.py.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import tomllib
 import types
@@ -25,21 +24,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from beeyard.core.errors import ClusterError
+from beeyard.runtime.settings_declared import Setting, described, leaves, plain, toml_value, value_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 DEFAULT = "default"
-_MARK = "beeyard"
-
-
-def secret() -> msgspec.Meta:
-    """Mark for a field's `Annotated` type: its value is never shown."""
-    return msgspec.Meta(extra={_MARK: "secret"})
-
-
-def reloadable() -> msgspec.Meta:
-    """Mark for a field's `Annotated` type: a reload changes it, the daemon runs on."""
-    return msgspec.Meta(extra={_MARK: "reload"})
 
 
 class SettingsError(ClusterError):
@@ -52,30 +41,6 @@ class SettingsError(ClusterError):
 
     def __str__(self) -> str:
         return f"{self.source}: {self.reason}"
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One leaf of a configuration Struct."""
-
-    path: tuple[str, ...]
-    type: Any
-    default: Any  # msgspec.NODEFAULT: it must be given
-    secret: bool
-    reloadable: bool
-
-    @property
-    def name(self) -> str:
-        """As in the file, with its tables: "hooks.timeout_s"."""
-        return ".".join(self.path)
-
-    @property
-    def flag(self) -> str:
-        """On the command line: "--hooks-timeout-s"."""
-        return "--" + "-".join(self.path).replace("_", "-")
-
-    def variable(self, prefix: str) -> str:
-        """In the environment: "BEEYARD_AGENT_HOOKS_TIMEOUT_S"."""
-        return prefix + "_".join(self.path).upper()
 
 
 class Settings(Generic[T]):
@@ -97,30 +62,6 @@ class Settings(Generic[T]):
     def shown(self) -> str:
         """All settings as a file has them, each with its source; secrets are hidden."""
         return _shown(type(self.config), lambda setting: value_of(self.config, setting), self.source)
-
-
-def leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[Setting]:
-    """Every setting of a configuration Struct, in its order."""
-    for field in msgspec.structs.fields(kind):
-        inner, marks = _plain(field.type)
-        here = (*path, field.encode_name)
-        if _is_struct(inner):
-            yield from leaves(inner, here)
-            continue
-        default = field.default
-        if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        yield Setting(
-            path=here, type=field.type, default=default, secret="secret" in marks, reloadable="reload" in marks
-        )
-
-
-def value_of(config: msgspec.Struct, setting: Setting) -> Any:
-    """A setting's value in a configuration."""
-    value: Any = config
-    for name in setting.path:
-        value = getattr(value, name)
-    return value
 
 
 def resolve(
@@ -256,49 +197,6 @@ def reloaded(old: T, new: T) -> T:
     return msgspec.convert(tree, type(old), strict=False)
 
 
-def described(kind: Any) -> str:
-    """What a value of a type looks like, for a person."""
-    kind, _ = _plain(kind)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(str(argument) for argument in arguments)
-    if origin in (tuple, list, frozenset, set):
-        return "a list of " + described(arguments[0]).removeprefix("a ").replace("text", "texts")
-    if origin is dict:
-        return "a table"
-    if _is_struct(kind):
-        return "a table with " + ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
-    names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-    return names.get(kind, "a value of another kind")
-
-
-def toml_value(value: Any) -> str:
-    """A value as a TOML file has it."""
-    value = msgspec.to_builtins(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{msgspec.json.encode(k).decode()} = {toml_value(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)  # inf and nan, which JSON does not have
-    return msgspec.json.encode(value).decode()
-
-
-def _plain(kind: Any) -> tuple[Any, frozenset[str]]:
-    """A type without its annotations, and our marks among them."""
-    if typing.get_origin(kind) is not typing.Annotated:
-        return kind, frozenset()
-    inner, *notes = typing.get_args(kind)
-    marks = frozenset(
-        note.extra[_MARK] for note in notes if isinstance(note, msgspec.Meta) and note.extra and _MARK in note.extra
-    )
-    return inner, marks
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
 def _parsed(path: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
@@ -337,7 +235,7 @@ def _nearest(name: str, names: Any) -> str:
 
 def _checked(setting: Setting, value: Any, source: str) -> Any:
     """A value if it is of the setting's type. A whole number is a number too."""
-    kind, _ = _plain(setting.type)
+    kind, _ = plain(setting.type)
     try:
         if isinstance(value, bool) and kind in (int, float):
             raise msgspec.ValidationError
@@ -351,7 +249,7 @@ def _checked(setting: Setting, value: Any, source: str) -> Any:
 
 def _from_text(setting: Setting, text: str) -> Any:
     """The value that a variable or a flag means; what cannot be one stays text and is refused by its type."""
-    kind, _ = _plain(setting.type)
+    kind, _ = plain(setting.type)
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(argument for argument in typing.get_args(kind) if argument is not type(None))
     origin = typing.get_origin(kind)
@@ -377,19 +275,4 @@ def _put(tree: dict[str, Any], setting: Setting, value: Any) -> None:
     tree[setting.path[-1]] = value
 
 
-__all__ = [
-    "DEFAULT",
-    "Setting",
-    "Settings",
-    "SettingsError",
-    "changed",
-    "described",
-    "leaves",
-    "reloadable",
-    "reloaded",
-    "resolve",
-    "secret",
-    "shown_with_faults",
-    "toml_value",
-    "value_of",
-]
+__all__ = ["DEFAULT", "Settings", "SettingsError", "changed", "reloaded", "resolve", "shown_with_faults"]

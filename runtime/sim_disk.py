@@ -147,7 +147,10 @@ class SimFiles:
     async def read(self, path: str) -> bytes | None:
         """See `Files.read`."""
         await self._enter("read", path)
-        return self._disk.read(path)
+        data = self._disk.read(path)
+        if data is None and any(existing.startswith(f"{path}/") for existing in self._disk.paths()):
+            raise DiskError("read", path, "Is a directory")
+        return data
 
     async def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """See `Files.replace`. The mode is not modelled: nobody else is on this machine."""

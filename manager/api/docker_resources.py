@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from beeyard.core.amounts import cpu_text, memory_text
 from beeyard.core.errors import InvalidSpec
 from beeyard.core.resources import KIND_RULE, GenericResource, Limits, Resources, is_kind
 from beeyard.manager.api.docker_value import compact
@@ -101,10 +102,10 @@ def _cpu_nano(fields: Fields, flag: str) -> int:
     cpu_nano = fields.integer("NanoCPUs")
     field = f"{fields.name_of('NanoCPUs')} ({flag})"
     if 0 < cpu_nano < CPU_NANO_MIN:
-        raise InvalidSpec(field, f"{cpu_nano / 1e9:g} CPUs are too few: must be at least 0.001")
+        raise InvalidSpec(field, f"{cpu_text(cpu_nano)} CPUs are too few: must be at least 0.001")
     if cpu_nano > CPU_NANO_MAX:
         raise InvalidSpec(
-            field, f"{cpu_nano // 10**9} CPUs are more than any node has: at most {CPU_NANO_MAX // 10**9}"
+            field, f"{cpu_text(cpu_nano)} CPUs are more than any node has: at most {cpu_text(CPU_NANO_MAX)}"
         )
     return cpu_nano
 
@@ -113,9 +114,11 @@ def _memory_bytes(fields: Fields, flag: str) -> int:
     memory_bytes = fields.integer("MemoryBytes")
     field = f"{fields.name_of('MemoryBytes')} ({flag})"
     if 0 < memory_bytes < MEMORY_BYTES_MIN:
-        raise InvalidSpec(field, f"{memory_bytes} bytes are too few: must be at least 4 MiB")
+        least = memory_text(MEMORY_BYTES_MIN)
+        raise InvalidSpec(field, f"{memory_text(memory_bytes)} is too little: must be at least {least}")
     if memory_bytes > MEMORY_BYTES_MAX:
-        raise InvalidSpec(field, f"{memory_bytes} bytes are more than any node has: at most {MEMORY_BYTES_MAX}, 4 PiB")
+        most = memory_text(MEMORY_BYTES_MAX)
+        raise InvalidSpec(field, f"{memory_text(memory_bytes, up=True)} is more than any node has: at most {most}")
     return memory_bytes
 
 

@@ -12,11 +12,12 @@ from beeyard.core.errors import NotFound
 from beeyard.core.explain import Explanation
 from beeyard.core.model import Service, Task
 from beeyard.core.placement import Demand
+from beeyard.core.pools import pools_of
 from beeyard.core.relaxation import Relaxation
 from beeyard.core.states import TaskState
 from beeyard.manager.api.call import BadRequest, Call, Reply, route
 from beeyard.manager.api.context import Context
-from beeyard.manager.api.docker_value import compact
+from beeyard.manager.api.docker_value import compact, time_of
 from beeyard.manager.api.hypothesis import next_task
 from beeyard.manager.api.lookup import find_service, find_task, node_name, task_name
 
@@ -38,6 +39,7 @@ async def explain(context: Context, call: Call) -> Reply:
         "Service": {"ID": task.service_id, "Name": task.service_name},
         "Waiting": n_tasks,
         **(compact(Task=_show_task(context, task)) if is_stored else {}),
+        **compact(Rejected=_show_rejected(context, task), Resting=_show_resting(context, task)),
         **show_explanation(context, explanation),
     }
     return Reply(shown)
@@ -109,6 +111,52 @@ def _show_task(context: Context, task: Task) -> dict[str, Any]:
             Node=node_name(node) if node is not None else task.node_id,
         ),
     }
+
+
+def _rejected(context: Context, asked: Task) -> tuple[Task, Task | None] | None:
+    """The last task that its node rejected, in a slot in which none has run since, and the one that is there instead.
+
+    Of the slot of `asked`, or of all slots of its service when that is no task that there is.
+    """
+    found: dict[int, tuple[Task, Task | None]] = {}
+    is_stored = asked.id in context.store.tasks
+    tasks = [t for t in context.store.tasks_of_service(asked.service_id) if not is_stored or t.slot == asked.slot]
+    for task in sorted(tasks, key=lambda task: (task.created_at_s, task.id)):
+        if task.status.state is TaskState.REJECTED and task.desired_state < TaskState.REMOVE:
+            found[task.slot] = task, None
+        elif task.status.state >= TaskState.RUNNING:
+            found.pop(task.slot, None)
+        elif task.slot in found:
+            found[task.slot] = found[task.slot][0], task
+    return max(found.values(), key=lambda pair: (pair[0].status.at_s, pair[0].id), default=None)
+
+
+def _show_rejected(context: Context, asked: Task) -> dict[str, Any]:
+    pair = _rejected(context, asked)
+    if pair is None:
+        return {}
+    task, instead = pair
+    at_s = context.status.next_try_at_s(task)
+    return {
+        **_show_task(context, task),
+        "At": time_of(task.status.at_s),
+        **compact(NextTry="" if at_s is None else time_of(at_s)),
+        **(compact(Instead=_show_task(context, instead)) if instead is not None else {}),
+    }
+
+
+def _show_resting(context: Context, task: Task) -> list[dict[str, Any]]:
+    """Pools of the task's networks in which all that is not in use rests."""
+    networks = list(context.store.networks.values())
+    named = [network for network in networks if network.id in task.spec.network_ids]
+    shown = []
+    for pool in {pool.pool_id: pool for network in named for pool in pools_of(network, networks)}.values():
+        usage = context.status.pool_usage(pool.pool_id)
+        if usage is not None and not usage.free and usage.cooling:
+            aside = len(context.status.put_aside(pool.pool_id))
+            counts = {"Used": usage.used, "Resting": max(0, usage.cooling - aside), "PutAside": aside}
+            shown.append({"Pool": pool.name, **counts})
+    return shown
 
 
 def show_explanation(context: Context, explanation: Explanation) -> dict[str, Any]:

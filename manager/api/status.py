@@ -117,6 +117,9 @@ class ManagerStatus(Protocol):
     def waiting_for(self, task_id: str) -> str:
         """For a task that is planned and not committed: "planned on node yard2, waiting for addresses"; else ""."""
 
+    def next_try_at_s(self, task: Task) -> float | None:
+        """When the slot of a task that ended is tried again, by the wall clock; None: its restart policy does not let it."""
+
     def held_back(self, task: Task) -> str:
         """Why a task whose node is down is not replaced, as in a mass failure; else "". Shown as the task's error."""
 

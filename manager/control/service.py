@@ -172,8 +172,15 @@ def _check_image(tx: Transaction, image: str) -> None:
 
 def _check_command(spec: ServiceSpec) -> None:
     """Refuse what would start nothing: `host` is the node itself and brings no command of its own."""
-    if spec.task.image == HOST_IMAGE and not spec.task.command and not spec.task.args:
-        raise InvalidSpec("ContainerSpec.Args", "image host needs a command to run, given behind the image")
+    if spec.task.image != HOST_IMAGE:
+        return
+    right = "image host needs a command to run, given behind the image: docker service create host sleep 1d"
+    words = (*spec.task.command, *spec.task.args)
+    if not words:
+        raise InvalidSpec("ContainerSpec.Args", f"it is empty; {right}")
+    if not words[0].strip():
+        field = "ContainerSpec.Command (--entrypoint)" if spec.task.command else "ContainerSpec.Args"
+        raise InvalidSpec(field, f"its first word, {words[0]!r:.40}, names no program; {right}")
 
 
 def _check_ports_of_host(spec: ServiceSpec) -> None:

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from beeyard.core.errors import FailedPrecondition, InvalidSpec
-from beeyard.core.volume import Volume, VolumeSpec
+from beeyard.core.volume import DIR_DRIVER, Volume, VolumeSpec
 from beeyard.manager.store import Store, Transaction, View
 
 # As Docker's names of volumes; it becomes the name of a directory on nodes.
@@ -24,7 +24,12 @@ async def create_volume(store: Store, volume_id: str, spec: VolumeSpec) -> Volum
     _check_name("Driver", spec.driver)
     if spec.group:
         _check_name("ClusterVolumeSpec.Group", spec.group)
-    return await store.commit(lambda tx: tx.create(Volume(id=volume_id, spec=spec)))
+
+    def build(tx: Transaction) -> Volume:
+        _check_driver(tx, spec.driver)
+        return tx.create(Volume(id=volume_id, spec=spec))
+
+    return await store.commit(build)
 
 
 async def update_volume(store: Store, volume_id: str, version: int, spec: VolumeSpec) -> Volume:
@@ -69,6 +74,19 @@ def _user_of(view: View, volume_id: str) -> str:
         if task.holds_room and any(use.volume_id == volume_id for use in task.volumes):
             return f"task {task.service_name}.{task.slot} ({task.id})"
     return ""
+
+
+def _check_driver(view: View, driver: str) -> None:
+    """Refuse a driver that no node has said it has: a volume's driver cannot be changed, and its tasks would wait for ever.
+
+    SwarmKit takes any name, because its storage plugins are services that may come later; dockerd refuses an unknown one for
+    a volume of its own. Here drivers come with agents, so what nodes have reported, also those that are down, is all there
+    is. `dir` may come before the first node does.
+    """
+    there = {DIR_DRIVER, *(name for node in view.nodes.values() for name in node.description.volume_drivers)}
+    if driver not in there:
+        known = ", ".join(sorted(there))
+        raise InvalidSpec("Driver (--driver)", f"{driver!r:.80} is none that a node of this cluster has: {known}")
 
 
 def _check_name(field: str, name: str) -> None:

@@ -15,11 +15,11 @@ import msgspec
 import structlog
 import trio
 
-from beeyard.core.desire import STEPS_MAX, reconcile, remove_all
+from beeyard.core.desire import STEPS_MAX, next_try_s, reconcile, remove_all
 from beeyard.core.labels import LABEL_STRATEGY, is_fenced
 from beeyard.core.model import Node, Service, Task, TaskStatus, UpdateState
 from beeyard.core.pins import has_slot_macs, pins_of
-from beeyard.core.slots import Add, Situation, Steps
+from beeyard.core.slots import Add, Situation, Steps, slots_of
 from beeyard.core.states import RUNNING, Availability, NodeState, TaskState
 from beeyard.core.volume import Volume
 from beeyard.manager.orchestrators.task_clock import TaskClock, TimesOf
@@ -88,6 +88,15 @@ class ReplicatedOrchestrator:
         node = self._store.nodes.get(task.node_id)
         down = node is not None and node.status.state is NodeState.DOWN
         return f"not replaced: {self._held_back}" if down else ""
+
+    def next_try_at_s(self, service_id: str, number: int) -> float | None:
+        """When a slot is tried again by the wall clock, see `core.desire.next_try_s`; None also where there is none."""
+        service, slots = self._store.services.get(service_id), slots_of(self._store.tasks_of_service(service_id))
+        if service is None or number not in slots:
+            return None
+        situation = self._situation(service_id, self._store)
+        due_s = next_try_s(service, slots[number], situation)
+        return None if due_s is None else situation.wall_s + due_s - situation.now_s
 
     def _look_at_everything(self) -> None:
         self._note_mass_failure()
@@ -181,7 +190,10 @@ class ReplicatedOrchestrator:
         service = view.services.get(service_id)
         if service is None:
             return remove_all(tasks)
-        situation = Situation(
+        return reconcile(service, tasks, self._situation(service_id, view))
+
+    def _situation(self, service_id: str, view: View) -> Situation:
+        return Situation(
             now_s=trio.current_time(),
             wall_s=self._host.wall_now_s(),
             nodes=view.nodes,
@@ -192,7 +204,6 @@ class ReplicatedOrchestrator:
             ),
             n_taken=self._clock.n_taken(service_id),
         )
-        return reconcile(service, tasks, situation)
 
     async def _write_all(self, service_id: str) -> None:
         """Write what a service needs: one transaction after another while each is full, for others want to write too."""

@@ -209,7 +209,7 @@ async def test_a_task_without_room_is_rejected_with_the_numbers(machine, autojum
         await manager.until_state("big", TaskState.RUNNING)
         await manager.assign(an_assigned("more", slot=2, cpu_nano=2 * 10**9))
         end = await manager.until_state("more", TaskState.REJECTED)
-        assert end.err == "insufficient CPU on this node: 2 cores asked, 1 of 4 free"
+        assert end.err == "insufficient CPU on this node: 2 asked, 1 of 4 free"
         assert manager.status("big").state is TaskState.RUNNING
 
 

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from beeyard.cli import explain, what_if
-from beeyard.core.model import StoredObject, Task
+from beeyard.core.address_pool import PoolUsage
+from beeyard.core.model import StoredObject, Task, TaskStatus
 from beeyard.core.states import Availability, TaskState
 from beeyard.manager.api import what_if as what_if_api
+from beeyard.manager.api.status import PutAside
 from tests.support.api_world import ApiWorld, an_api
 from tests.support.builders import (
     CPU,
@@ -115,6 +117,62 @@ async def test_what_does_not_wait_is_asked_for_one_more() -> None:
         ]
         answer = await api.get(EXPLAIN, task="t1")
         assert next(iter(explain.lines(answer))) == "web.1.t1: running on yard1"
+
+
+def rejected(task_id: str, at_s: float, **fields: Any) -> Task:
+    status = TaskStatus(state=TaskState.REJECTED, err="no room on the disk", at_s=at_s)
+    return msgspec.structs.replace(
+        a_task(task_id, node_id="n2", **fields), status=status, created_at_s=at_s - 1, desired_state=TaskState.SHUTDOWN
+    )
+
+
+async def test_what_a_node_rejected_is_told_and_when_it_is_tried_again() -> None:
+    """That nodes would take one more is what the manager knows; the node knew better."""
+    web = [a_node("n1", hostname="yard1"), a_node("n2", hostname="yard2"), a_service(), rejected("t1", 1000.0)]
+    async with an_api(*web) as api:
+        said = "web.1.t1 was rejected by yard2: no room on the disk"
+        assert list(explain.lines(await api.get(EXPLAIN, name="web")))[1:] == [
+            said,
+            "  it is not tried again: the service's restart policy does not let it",
+            "2 of 2 nodes would take one more now",
+        ]
+        api.status.tries["t1"] = 1005.0
+        answer = await api.get(EXPLAIN, name="web.1")
+        assert (answer["Rejected"]["At"], answer["Rejected"]["NextTry"]) == (
+            "1970-01-01T00:16:40.000000Z",
+            "1970-01-01T00:16:45.000000Z",
+        )
+        assert list(explain.lines(answer))[1:3] == [said, "  it is tried again at 1970-01-01T00:16:45Z"]
+        instead = msgspec.structs.replace(a_task("t2", node_id="n1", state=TaskState.PREPARING), created_at_s=1001.0)
+        await api.put(instead)
+        lines = list(explain.lines(await api.get(EXPLAIN, name="web")))
+        assert lines[1:3] == [said, "  tried again since 1970-01-01T00:16:45Z: web.1.t2 is preparing on yard1"]
+
+
+async def test_a_rejection_is_past_once_the_slot_runs() -> None:
+    later = msgspec.structs.replace(running("t2", "n1"), created_at_s=1001.0)
+    async with an_api(*a_yard()[:4], rejected("t1", 1000.0), later, rejected("t3", 900.0, slot=2)) as api:
+        assert (await api.get(EXPLAIN, name="web"))["Rejected"]["ID"] == "t3"
+        assert "Rejected" not in await api.get(EXPLAIN, name="web.1")
+
+
+async def test_addresses_that_rest_are_told_apart_from_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = a_task_spec(network_ids=("net1",))
+    pool = a_config_network("cfg1", "lan-r1", ipam=[an_ipam("10.1.0.0/29")])
+    web = [a_node("n1"), pool, a_network_from("lan-r1"), a_service("s2", name="db", task=spec)]
+    task = a_task("t7", service_id="s2", service_name="db", spec=spec)
+    async with an_api(*web, task) as api:
+        assert "Resting" not in await api.get(EXPLAIN, name="db")
+        usage = PoolUsage(total=6, used=2, cooling=4, free=0)
+        monkeypatch.setattr(api.status, "pool_usage", lambda _: usage)
+        stranger = PutAside("10.1.0.3", "02:00:00:00:00:01", "yard1", 0.0)
+        monkeypatch.setattr(api.status, "put_aside", lambda _: [stranger])
+        answer = await api.get(EXPLAIN, name="db")
+        assert answer["Resting"] == [{"Pool": "lan-r1", "Used": 2, "Resting": 3, "PutAside": 1}]
+        assert list(explain.lines(answer))[-1] == (
+            "addresses of pool lan-r1: 2 in use, 3 resting for cool_down_s after tasks that ended, "
+            "1 put aside, as strangers have them (`beeyard pool list`)"
+        )
 
 
 async def test_nodes_that_hooks_refused_are_left_out() -> None:
@@ -247,7 +305,7 @@ async def test_tasks_that_nobody_wants_are_not_replaced() -> None:
         ),
         ({"Scale": {"Service": "web", "Replicas": 25_002}}, 400, "25001 tasks to place: ask about 25000 at a time"),
         ({"Drain": {"Constraint": "rack==r1"}}, 400, "invalid constraint: no node has rack; give one of"),
-        ({"Drain": {"Constraint": "node.labels.rack==r1,node.labels.==x"}}, 400, "no node has node.labels.; give one"),
+        ({"Drain": {"Constraint": "node.labels.rack==r1,node.labels.==x"}}, 400, "such as node.labels.rack"),
         ({"Drain": {"Rack": "r1"}}, 400, "Drain.Rack"),
         ({"Lost": {"Constraint": " , "}}, 400, "Lost.Constraint: ' , ' has no expression"),
         ({"Scale": {"Service": "nobody"}}, 404, "service nobody not found"),

@@ -110,13 +110,29 @@ async def test_distribution_answers_for_the_hosts_own_image_alone() -> None:
         assert (await api.call("GET", "/v1.50/distribution/registry:5000/a/b:1/json")).status == 404
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "invalid ContainerSpec.Args: it is empty; image host needs a command to run, given behind the image: "),
+        (
+            {"Args": [""]},
+            "invalid ContainerSpec.Args: its first word, '', names no program; image host needs a command",
+        ),
+        ({"Args": [" ", "x"]}, "invalid ContainerSpec.Args: its first word, ' ', names no program; "),
+        ({"Command": [""], "Args": ["x"]}, "invalid ContainerSpec.Command (--entrypoint): its first word, '', names"),
+    ],
+)
+async def test_a_command_that_would_start_nothing_is_refused(given: dict[str, list[str]], words: str) -> None:
+    async with an_api() as api:
+        body = {"Name": "web", "TaskTemplate": {"ContainerSpec": {"Image": "host:latest", **given}}}
+        reply = await api.call("POST", "/services/create", body)
+        assert reply.status == 400
+        assert words in reply.message
+
+
 async def test_the_image_host_needs_a_command() -> None:
     """It is the node itself and brings none; without one its tasks would fail for ever."""
     async with an_api() as api:
-        body = {"Name": "web", "TaskTemplate": {"ContainerSpec": {"Image": "host:latest"}}}
-        reply = await api.call("POST", "/services/create", body)
-        assert reply.status == 400
-        assert "image host needs a command to run" in reply.message
         service_id = await create(api, a_body())
         assert await change(api, service_id, TaskTemplate={"ContainerSpec": {"Image": "host"}}) == 400
         assert (

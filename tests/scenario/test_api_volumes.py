@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from beeyard.core.grant import VolumeGrant
-from beeyard.core.states import TaskState
+from beeyard.core.states import NodeState, TaskState
 from beeyard.core.volume import Published, PublishState, VolumeUse
 from tests.support.api_world import ApiWorld, an_api
-from tests.support.builders import a_task
+from tests.support.builders import a_node, a_task
 from tests.support.volumes import a_volume
 
 
@@ -101,6 +101,7 @@ async def test_volumes_are_listed_by_what_is_asked_for(autojump_clock: object) -
         (a_body(CapacityRange={"RequiredBytes": 1}), 501, "--required-bytes or --limit-bytes"),
         (a_body(Secrets=[{"Key": "k", "Secret": "s"}]), 501, "--secret for a volume"),
         (a_body(AccessibilityRequirements={"Preferred": [{"Segments": {"a": "b"}}]}), 501, "--topology-preferred"),
+        (a_body() | {"Driver": "nfs"}, 400, "Driver (--driver): 'nfs' is none that a node of this cluster has: dir"),
         (a_body() | {"DriverOpts": {"o": "rw"}}, 501, "--opt for a cluster volume"),
         (a_body(AccessibilityRequirements={"Requisite": [{"Segments": {"a": ""}}]}), 400, "as zone=z1"),
         (a_body(AccessMode={"Scope": "many"}), 400, "'many' is none of single, multi"),
@@ -118,6 +119,19 @@ async def test_what_cannot_be_is_refused(
         reply = await api.call("POST", "/volumes/create", body)
         assert (reply.status, message in reply.message) == (status, True), reply.message
         assert len(api.store.volumes) == 1
+
+
+async def test_a_driver_that_a_node_has_is_taken() -> None:
+    """Also of a node that is away: a volume may be made while its hosts are down."""
+    away = a_node("n2", state=NodeState.DOWN, volume_drivers=("btrfs", "dir"))
+    async with an_api(a_node("n1"), away) as api:
+        reply = await api.call("POST", "/volumes/create", a_body() | {"Driver": "btrfs"})
+        assert (reply.status, reply.json["Driver"]) == (201, "btrfs")
+        reply = await api.call("POST", "/volumes/create", a_body("other") | {"Driver": "zfs"})
+        assert (reply.status, "'zfs' is none that a node of this cluster has: btrfs, dir" in reply.message) == (
+            400,
+            True,
+        )
 
 
 def a_service_with(*mounts: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ CASES = {
         Demand("s", memory_bytes=8 * GIB, constraints=("node.labels.rack==r9",)),
         f"no suitable node (insufficient resources on 4 nodes{AWAY})",
         [
-            "1024 MiB memory less and without constraint node.labels.rack==r9: 4 nodes",
+            "1 GiB memory less and without constraint node.labels.rack==r9: 4 nodes",
             "node yard5 ready, which is drained and without constraint node.labels.rack==r9: 1 node",
             "node yard6 ready, which is down and without constraint node.labels.rack==r9: 1 node",
         ],

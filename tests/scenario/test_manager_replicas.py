@@ -94,6 +94,31 @@ async def test_tasks_that_never_run_are_replaced_no_faster_than_the_delay(
         assert 0.8 * 2 * per_minute <= len(made) <= 2 * per_minute + 2
 
 
+async def test_when_a_rejected_task_is_tried_again(autojump_clock: object) -> None:
+    """As it then comes: a replacement that was rejected within its delay waits until that is over."""
+    async with manager_world(script=lambda task: S.REJECTED) as world:
+        await world.add(a_node("n1"), with_restart(RestartPolicy(delay_s=20.0)))
+        await trio.sleep(3)
+        due_at_s = world.orchestrator.next_try_at_s("s1", 1)
+        assert due_at_s is not None
+        assert 15 < due_at_s - world.host.wall_now_s() < 20
+        n_tasks = len(world.tasks())
+        await trio.sleep(due_at_s - world.host.wall_now_s() - 0.2)
+        assert len(world.tasks()) == n_tasks
+        await trio.sleep(1)
+        assert len(world.tasks()) == n_tasks + 1
+        await world.scale(0)
+        assert world.orchestrator.next_try_at_s("s1", 9) is None
+        assert world.orchestrator.next_try_at_s("s9", 1) is None
+
+
+async def test_who_is_not_restarted_is_not_tried_again(autojump_clock: object) -> None:
+    async with manager_world(script=lambda task: S.REJECTED) as world:
+        await world.add(a_node("n1"), with_restart(RestartPolicy(condition=RestartCondition.NONE)))
+        await trio.sleep(3)
+        assert world.orchestrator.next_try_at_s("s1", 1) is None
+
+
 async def test_on_failure_leaves_completed_tasks(autojump_clock: object) -> None:
     """On-failure: FAILED is replaced, COMPLETE only shut down; a forced update fills the completed slot again."""
     policy = RestartPolicy(condition=RestartCondition.ON_FAILURE, delay_s=0.1)

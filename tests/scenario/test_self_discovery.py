@@ -21,7 +21,7 @@ from tests.support.gossip_world import STATE_DIR, GossipWorld
 
 THEIRS = "b" * 50
 LISTED = pytest.RaisesExc(InvalidSpec, match=r"10\.9\.0\.1 on eth0, 172\.16\.0\.3 on eth1; name one")
-NAMED = pytest.RaisesExc(InvalidSpec, match=r"discovery.keyring_file: /etc/beeyard/keyring.json")
+NAMED = pytest.RaisesExc(InvalidSpec, match=r"discovery.keyring_file: .*/etc/beeyard/keyring.json")
 NOTHING = DiscoverySettings(mdns="", scan=False)
 
 
@@ -287,7 +287,7 @@ async def test_changes_wake_whoever_waits_for_them(autojump_clock):
                 await member.discovery.changed()
 
 
-@pytest.mark.parametrize("fault", ["missing", "garbage"])
+@pytest.mark.parametrize("fault", ["missing", "garbage", "a directory"])
 async def test_a_keyring_that_cannot_be_read_is_an_error_that_names_it(fault, autojump_clock):
     """It must not gossip in the clear instead."""
     settings = DiscoverySettings(keyring_file="/etc/beeyard/keyring.json")
@@ -295,6 +295,8 @@ async def test_a_keyring_that_cannot_be_read_is_an_error_that_names_it(fault, au
         async with GossipWorld(1) as world:
             if fault == "garbage":
                 await world.host("n1").files.replace("/etc/beeyard/keyring.json", b"[")
+            if fault == "a directory":
+                await world.host("n1").files.replace("/etc/beeyard/keyring.json/keys", b"[]")
             world.begin("n1", settings=settings)
             await trio.sleep(5)
 

@@ -31,6 +31,7 @@ class PlainStatus:
         self.waits: dict[str, str] = {}
         self.held: dict[str, str] = {}
         self.refusals: dict[str, list[str]] = {}  # by task: nodes
+        self.tries: dict[str, float] = {}  # by task that ended: when its slot is tried again
         self.packing = Packing(0, 0, 0, ())
         self.n_rotations = 0
         self.published: PublishedLists | None = None
@@ -114,6 +115,9 @@ class PlainStatus:
 
     def waiting_for(self, task_id: str) -> str:
         return self.waits.get(task_id, "")
+
+    def next_try_at_s(self, task: Task) -> float | None:
+        return self.tries.get(task.id)
 
     def held_back(self, task: Task) -> str:
         return self.held.get(task.id, "")

@@ -91,6 +91,8 @@ async def check_files(files: Files, directory: str) -> None:
     await files.replace(f"{directory}/state/key.pem", b"secret", mode=0o600)
     await files.replace(f"{directory}/state/deeper/x", b"x")
     assert await files.list(f"{directory}/state") == ["key.pem", "node.json"]
+    with pytest.raises(DiskError, match=r"(?i)is a directory"):
+        await files.read(f"{directory}/state")
     await files.remove(path)
     await files.remove(path)
     assert await files.list(f"{directory}/state") == ["key.pem"]

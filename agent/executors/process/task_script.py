@@ -16,6 +16,7 @@ from beeyard.agent.executors.process import additions, cgroups, kernel, launch, 
 from beeyard.agent.executors.process.launch import LaunchError, User
 from beeyard.agent.executors.process.order import END_FILE, SHIM_GONE, TASK_FILE, Order
 from beeyard.agent.executors.process.script import Step, encode, pack, step, write
+from beeyard.core.amounts import memory_text
 from beeyard.runtime.stop_signal import signal_number
 
 # 100 years: whoever asks for more means "never", and the kernel's times have an end.
@@ -111,7 +112,7 @@ def _facts(order: Order, user: User, stop_signal: int) -> Iterator[Step]:
         *(int(order.own_netns), stop_signal, _nanoseconds("a grace", order.grace_s)),
         *(_nanoseconds("a lease", order.lease_s), int(order.fence), cgroup.oom_file()),
     )
-    limit = f" of {order.limits.memory_bytes / (1 << 20):g} MiB" if order.limits.memory_bytes else ""
+    limit = f" of {memory_text(order.limits.memory_bytes)}" if order.limits.memory_bytes else ""
     yield step(
         "say",
         f"killed: did not stop within {order.grace_s:g} s",

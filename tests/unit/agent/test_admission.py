@@ -36,7 +36,7 @@ async def test_room_counts_reservations_of_what_is_here():
     await admission.admit(an_assigned("t2", slot=2, cpu_nano=CPU), not_waiting)
     assert (
         await refusal(admission, an_assigned("t3", slot=3, cpu_nano=CPU // 2))
-        == "insufficient CPU on this node: 0.5 cores asked, 0 of 2 free"
+        == "insufficient CPU on this node: 0.5 asked, 0 of 2 free"
     )
 
 
@@ -45,7 +45,7 @@ async def test_memory_is_counted_in_its_own_column():
     await admission.admit(an_assigned("t1", slot=1, memory_bytes=600 * MIB), not_waiting)
     assert (
         await refusal(admission, an_assigned("t2", slot=2, memory_bytes=600 * MIB))
-        == "insufficient memory on this node: 600 MiB asked, 424 of 1024 free"
+        == "insufficient memory on this node: 600 MiB asked, 424 MiB of 1 GiB free"
     )
 
 
@@ -62,7 +62,7 @@ async def test_room_that_a_stopping_task_gives_back_is_waited_for(autojump_clock
         assert nursery.child_tasks
         admission.release("old")
     assert await refusal(admission, an_assigned("more", slot=3, cpu_nano=2 * CPU)) == (
-        "insufficient CPU on this node: 2 cores asked, 1 of 2 free"
+        "insufficient CPU on this node: 2 asked, 1 of 2 free"
     )
 
 
@@ -102,7 +102,7 @@ async def test_a_resource_that_the_node_does_not_list_any_more_is_refused():
 async def test_what_the_node_keeps_for_itself_is_no_room():
     admission = Admission(lambda: (2 * CPU, 1024 * MIB), (), Resources(cpu_nano=CPU, memory_bytes=24 * MIB))
     assert await refusal(admission, an_assigned("t1", slot=1, cpu_nano=CPU + 1)) == (
-        "insufficient CPU on this node: 1 cores asked, 1 of 1 free"
+        "insufficient CPU on this node: 1.000000001 asked, 1 of 1 free"
     )
     await admission.admit(an_assigned("t1", slot=1, cpu_nano=CPU, memory_bytes=1000 * MIB), not_waiting)
 

@@ -141,7 +141,18 @@ def test_without_any_key_it_is_said_once_and_how_to_begin(serve: Serve, capsys: 
     assert keys.main(["--list", "--socket", serve({"done": none})]) == 1
     missing, said = capsys.readouterr().out.splitlines()
     assert missing == "1 member has not answered: see `beeyard members`"
-    assert said.startswith("nobody who answered has a key (encryption not enabled): the setting discovery.keyring_file")
+    assert said.startswith(
+        "gossip is not encrypted: nobody who answered has a key (encryption not enabled); to begin, "
+    )
+    assert said.endswith("have the setting discovery.keyring_file of each daemon name a file with the first key")
+    all_of_them = {**none, "members": 2}
+    assert keys.main(["--list", "--socket", serve({"done": all_of_them})]) == 0
+    assert capsys.readouterr().out.startswith("gossip is not encrypted: none of the 2 members has a key")
+    assert keys.main(["--use", "QUFBQQ==", "--socket", serve({"done": all_of_them})]) == 1
+    assert "used to encrypt on 0 of 2 members" in capsys.readouterr().out
+    some = {**all_of_them, "messages": {"n1": silent}}
+    assert keys.main(["--list", "--socket", serve({"done": some})]) == 1
+    assert capsys.readouterr().out.splitlines() == [f"n1: {silent}"]
     other = {**none, "messages": {"n1": silent, "n2": "broken"}}
     assert keys.lines("list", other)[1:] == [f"n1: {silent}", "n2: broken"]
 

@@ -36,6 +36,12 @@ def fits(expression: str, node: Node) -> bool:
         "node.role!= ",
         "node.role==a,b",
         "node.role==ü",
+        "node.labels.==a",
+        "node.labels. != a",
+        "Engine.Labels.=~a",
+        "node.tags. in (a, b)",
+        "node.tags.==x",
+        "node.rtt.<=5ms",
     ],
 )
 def test_what_is_no_constraint_is_refused(expression: str) -> None:
@@ -81,8 +87,6 @@ def test_label_of_a_pool_is_split_at_commas() -> None:
         ("Engine.Labels.rack!=r1", True),
         ("node.abc.bcd==high", False),
         ("node.abc.bcd!=high", False),
-        ("node.labels.==a", False),
-        ("node.labels.!=a", False),
         ("node.ip==186.17.9.41", True),
         ("node.ip!=186.17.9.41", False),
         ("node.ip==186.17.9.4/24", True),
@@ -187,7 +191,7 @@ def test_lists_and_patterns_are_compared_on_request(expression: str, expected: b
         ("node.labels.a=~(a", "character 3: a ( has no )"),
         ("node.labels.a=~*a", "character 1: * repeats nothing"),
         ("node.labels.a~x", "expected one operator"),
-        ("node.rtt.<=5ms", "; node.rtt. takes one operator"),
+        ("node.rtt.<=5ms", "key 'node.rtt.' ends with its dot: the name goes behind it, such as node.rtt.NODE"),
     ],
 )
 def test_what_is_no_list_and_no_pattern_is_refused(expression: str, part: str) -> None:

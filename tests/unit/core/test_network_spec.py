@@ -137,6 +137,10 @@ def an(subnet: str = "10.77.0.0/24", **more: Any) -> Network:
             "invalid label beeyard.nodes: 'node.rack==r1' matches no node",
         ),
         (
+            a_network(labels={"beeyard.nodes": "node.labels.==r1"}),
+            "invalid label beeyard.nodes: invalid constraint: 'node.labels.==r1': key 'node.labels.' ends with its dot",
+        ),
+        (
             a_network(labels={"beeyard.nodes": "node.tags.dc==ams, node.rtt.db1<=5ms"}),
             "invalid label beeyard.nodes: 'node.rtt.db1<=5ms': which nodes a pool serves cannot depend on times",
         ),

@@ -100,6 +100,14 @@ def test_what_makes_a_task_dirty(version: int, spec: object, node_id: str, dirty
     assert is_dirty(task, service, NODES) is dirty
 
 
+def test_no_node_satisfies_a_stored_constraint_that_is_none_any_more() -> None:
+    """An earlier release took it; the update goes on all the same."""
+    spec = a_task_spec(args=["new"], constraints=["node.labels.==r1"])
+    service = msgspec.structs.replace(a_service(task=spec), spec_version=2)
+    task = msgspec.structs.replace(a_task("t", node_id="n1"), spec=a_task_spec(args=["new"]), spec_version=1)
+    assert is_dirty(task, service, NODES)
+
+
 @pytest.mark.parametrize("fence", [False, True])
 def test_a_change_of_fencing_makes_a_task_dirty(fence: bool) -> None:
     """A task keeps the lease that it began with: only a new one follows the service's label."""

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from beeyard.agent.config import AgentConfig
+from beeyard.runtime.settings import resolve
 from deploy.yard import main
+from deploy.yard_cluster import write_settings
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,21 @@ def test_flags_are_written_out(arguments: list[str], sentence: str, capsys: pyte
         main(arguments)
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_settings_that_were_changed_by_hand_are_kept(tmp_path: Path) -> None:
+    """What nobody changed follows what the cluster is started with."""
+    config = tmp_path / "agent1.toml"
+    assert write_settings(config, {"probe_s": 0.1, "hooks.directory": "/h"})
+    assert resolve(AgentConfig, "B_", file=("agent1.toml", config.read_text())).config.hooks.directory == "/h"
+    assert write_settings(config, {"probe_s": 0.2})
+    assert "probe_s = 0.2" in config.read_text()
+    config.write_text(config.read_text().replace("0.2", "0.5"))
+    for _ in range(2):
+        assert not write_settings(config, {"probe_s": 0.3})
+        assert "probe_s = 0.5" in config.read_text()
+    config.unlink()
+    assert write_settings(config, {"probe_s": 0.3})
 
 
 def yard(*arguments: str) -> subprocess.CompletedProcess[str]:

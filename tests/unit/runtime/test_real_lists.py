@@ -15,13 +15,27 @@ import trio
 
 from beeyard.core.errors import DiskError, HostError, PeerError
 from beeyard.core.states import Role
+from beeyard.discovery.published.places import open_backend
+from beeyard.discovery.published.url import parse_url
 from beeyard.runtime import real_http_client
 from beeyard.runtime.host import Connection, Credentials
-from beeyard.runtime.host_lists import ClientTls, Unreachable
+from beeyard.runtime.host_lists import ClientTls, Unreachable, Untrusted
 from beeyard.runtime.pki import RealPki
+from beeyard.runtime.real_files import RealFiles
 from beeyard.runtime.real_http_client import RealHttpClient
 from beeyard.runtime.real_lists import RealListServers
 from beeyard.runtime.real_net import RealNet
+
+
+class Ports:
+    """As much of a host as reading lists takes."""
+
+    files = RealFiles()
+    lists = RealListServers()
+
+    def wall_now_s(self) -> float:
+        return NOW_S
+
 
 Say = Callable[[trio.abc.Stream], Awaitable[None]]
 NOW_S = 1_790_000_000.0
@@ -160,19 +174,51 @@ async def test_a_server_must_be_who_it_should_be(tmp_path: Path) -> None:
     (tmp_path / "other.pem").write_bytes(other)
     trusting_good = RealHttpClient(ClientTls(ca_file=str(tmp_path / "good.pem")))
     trusting_other = RealHttpClient(ClientTls(ca_file=str(tmp_path / "other.pem")))
+    trusting_system = RealHttpClient()
     answer = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     async with a_server(answer, lambda: own) as server:
         assert (await trusting_good.request("GET", f"https://{server}/")).status == 200
-        with pytest.raises(Unreachable, match=r"its certificate is not acceptable: self.signed certificate in"):
-            await trusting_other.request("GET", f"https://{server}/")
+        for stranger in (trusting_other, trusting_system):
+            with pytest.raises(Untrusted, match=r"its certificate is not acceptable: self.signed certificate in"):
+                await stranger.request("GET", f"https://{server}/")
     async with a_server(answer, lambda: elsewhere) as server:
-        with pytest.raises(Unreachable, match="its certificate is not acceptable: ip address mismatch"):
+        with pytest.raises(PeerError, match="its certificate is not acceptable: ip address mismatch") as refused:
             await trusting_other.request("GET", f"https://{server}/")
     async with a_server(answer) as server:
         with pytest.raises(PeerError, match="does not speak TLS as it should"):
             await trusting_good.request("GET", f"https://{server}/")
-    await trusting_good.aclose()
-    await trusting_other.aclose()
+    assert not isinstance(refused.value, Untrusted)
+    for client in (trusting_good, trusting_other, trusting_system):
+        await client.aclose()
+
+
+async def test_who_gives_no_authority_is_told_which_option_and_where_it_is(tmp_path: Path) -> None:
+    """A token service has a certificate of its cluster, which no system knows."""
+    authority, own = credentials(("127.0.0.1",))
+    wrong, _ = credentials(("127.0.0.1",))
+    (tmp_path / "ca.pem").write_bytes(authority)
+    (tmp_path / "wrong.pem").write_bytes(wrong)
+    body = b'{"version": 1, "lists": {"m": ["10.0.0.7:1"]}}'
+    answer = says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def read(name: str) -> object:
+        url = parse_url(f"token://{server}/t0", {"kv.cacertfile": str(tmp_path / name)} if name else {})
+        backend = open_backend(url, Ports())
+        try:
+            return await backend.read()
+        finally:
+            await backend.aclose()
+
+    async with a_server(answer, lambda: own) as server:
+        with pytest.raises(
+            Untrusted, match=r"kv\.cacertfile=FILE .*; `docker swarm ca` or `beeyard discovery-token --ca"
+        ):
+            await read("")
+        with pytest.raises(
+            Untrusted, match=r"the option kv\.cacertfile names .*/wrong\.pem, which is not its authority"
+        ):
+            await read("wrong.pem")
+        assert await read("ca.pem") == {"m": ("10.0.0.7:1",)}
 
 
 def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:

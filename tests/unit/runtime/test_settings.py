@@ -10,13 +10,11 @@ import pytest
 from beeyard.runtime.settings import (
     SettingsError,
     changed,
-    leaves,
-    reloadable,
     reloaded,
     resolve,
-    secret,
     shown_with_faults,
 )
+from beeyard.runtime.settings_declared import leaves, reloadable, secret
 
 FILE = "/etc/beeyard/x.toml"
 

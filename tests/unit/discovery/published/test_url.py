@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.discovery.published.trust import advice
 from beeyard.discovery.published.url import DiscoveryUrl, parse_url
 
 
@@ -112,3 +113,11 @@ def test_what_is_wrong_is_said_with_what_would_be_right(text: str, options: list
 def test_options_of_stores_do_no_harm_elsewhere() -> None:
     """As in classic Swarm, which gives them to every service."""
     assert parse_url("file:///x", ["kv.path=y"]) == DiscoveryUrl(text="file:///x", scheme="file", path="/x")
+
+
+def test_an_unknown_authority_is_asked_for_by_option() -> None:
+    """Of a key-value store it is its operator's, of a token the cluster's that serves it."""
+    assert "discovery-token" in advice(parse_url("token://m1:3380/abc"))
+    tls = {"kv.certfile": "/c.pem", "kv.keyfile": "/k.pem"}
+    assert advice(parse_url("etcd://m1:2379", tls)).endswith("(a manager's setting: discovery_options)")
+    assert "names /ca.pem, which is not" in advice(parse_url("etcd://m1:2379", {**tls, "kv.cacertfile": "/ca.pem"}))

@@ -277,8 +277,11 @@ INVALID_IN_TEMPLATE: list[tuple[dict[str, Any], str]] = [
         r"NanoCPUs \(--limit-cpu\): 1000000000 CPUs are more than any node has: at most 8192",
     ),
     ({"Resources": {"Reservations": {"NanoCPUs": 2**63 - 1}}}, r"\(--reserve-cpu\).* at most 8192"),
-    ({"Resources": {"Limits": {"MemoryBytes": 2**52 + 1}}}, r"\(--limit-memory\).* at most 4503599627370496, 4 PiB"),
-    ({"Resources": {"Reservations": {"MemoryBytes": 2**63 - 1}}}, r"\(--reserve-memory\).* at most 4503599627370496"),
+    (
+        {"Resources": {"Limits": {"MemoryBytes": 2**52 + 1}}},
+        r"\(--limit-memory\).* 4.01 PiB is more than any node has: at most 4 PiB",
+    ),
+    ({"Resources": {"Reservations": {"MemoryBytes": 2**63 - 1}}}, r"\(--reserve-memory\).* at most 4 PiB"),
     (
         {"Placement": {"MaxReplicas": 2**31}},
         r"Placement\.MaxReplicas \(--replicas-max-per-node\): 2147483648 is not between 0 and 100000",
