@@ -74,3 +74,23 @@ def test_what_it_does_not_know_is_named_before_anything_is_done(arguments: list[
     refused = yard(*arguments)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert sentence in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "progress"),
+    [
+        ("", "beginning"),
+        ("  Installing collected packages: cython\n  [ 2/14] Cythonizing src/x.pyx\n", "translating module 1 of "),
+        ("  [ 2/14] Cythonizing src/x.pyx\nCollecting trio\nCollecting h11\n", "fetching packages, 2 so far"),
+        ("Collecting trio\n  building 'beeyard.core.x' extension\n", "compiling module 1 of "),
+        ("  building 'beeyard.core.x' extension\nInstalling collected packages: trio\n", "unpacking the packages"),
+    ],
+)
+def test_it_tells_how_far_an_installation_is(said: str, progress: str, tmp_path: Path) -> None:
+    """By what pip and the compiler have said so far."""
+    root = Path(__file__).parents[3]
+    function = (root / "yard").read_text().split("\nprogress_of() {")[1].split("\n}\n")[0]
+    (tmp_path / "log").write_text(said)
+    script = f"progress_of() {{{function}\n}}\nprogress_of {tmp_path}/log"
+    done = subprocess.run(["sh", "-euc", script], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(progress)
