@@ -10,7 +10,8 @@ written when a grant is released; the manager that is running remembers it here,
   that knows leases by their `beeyard.lease.id`, or by a MAC address, gives the same address again, which then goes back.
   Any other gives a new one, which goes back too; what it gave before stays in its books.
 * A release whose acknowledgement was lost is repeated while nobody asks for addresses of that pool, because the plugin may
-  have handed the address out anew: a late repetition would take it from its new owner.
+  have handed the address out anew: a late repetition would take it from its new owner. So is the first release of an
+  address of which a plugin that was told everything again did not say that it is the lease's.
 * A plugin that is out is tried as often as its `Desk` says. One that *answers* with an error for an hour is believed that it
   knows nothing of the address, and that is logged: it may have lost its books.
 """
@@ -180,14 +181,18 @@ class GiveBack:
     async def _release(self, lease: AddressLease, plugin_pool_id: PoolId, address: str, entry: _Entry) -> None:
         ip = address.partition("/")[0]
         self._leases.going_back[lease.id] = ip
+        alone = entry.repeated
         try:
-            if entry.repeated:
+            if not entry.repeated:
+                async with self._desk.turn("releases"):
+                    await self._desk.plugin.activate()  # then it is known whether the address is in doubt
+                    alone = self._leases.is_doubted(lease, ip)
+                    if not alone:
+                        await self._desk.plugin.release_address(plugin_pool_id, address)
+            if alone:
                 async with self._desk.alone(lease.pool_id):
                     if self._leases.going_back.get(lease.id) != ip:
                         return  # it was handed out anew while we waited
-                    await self._desk.plugin.release_address(plugin_pool_id, address)
-            else:
-                async with self._desk.turn("releases"):
                     await self._desk.plugin.release_address(plugin_pool_id, address)
         except PluginFault as fault:
             if self._leases.going_back.get(lease.id) != ip:

@@ -27,6 +27,8 @@ class Leases:
         self._owners: dict[Key, str] = {}
         # By lease: the address that is being sent back. The plugin may hand it out again before it says that it took note.
         self.going_back: dict[str, str] = {}
+        # Whose addresses the plugin, told of them again, did not say that they have: it may give them to others.
+        self._doubted: dict[Key, str] = {}
         for lease in store.address_leases.values():
             for address in lease.addresses:
                 self._owners[_key(lease.pool_id, address)] = lease.id
@@ -52,6 +54,17 @@ class Leases:
     def has(self, lease: AddressLease, ip: str) -> bool:
         """Whether an address is still a lease's; on its way back it is, until the plugin has taken note."""
         return self._owners.get((lease.pool_id, ip)) == lease.id
+
+    def note_told(self, lease: AddressLease, ip: str, *, is_confirmed: bool) -> None:
+        """The plugin was told again that a lease has an address, and said that this is so, or something else."""
+        if is_confirmed:
+            self._doubted.pop((lease.pool_id, ip), None)
+        else:
+            self._doubted[lease.pool_id, ip] = lease.id
+
+    def is_doubted(self, lease: AddressLease, ip: str) -> bool:
+        """Whether the plugin may give a lease's address to another one, for all that it said when it was told again."""
+        return self._doubted.get((lease.pool_id, ip)) == lease.id
 
     async def begin(self, lease: AddressLease) -> None:
         """Store the intent. Raises DiskError."""
@@ -80,6 +93,9 @@ class Leases:
         ]
         for lease_id, _ in over:
             del self.going_back[lease_id]
+        for ip in mine:
+            if self._doubted.get((lease.pool_id, ip), lease.id) != lease.id:
+                del self._doubted[lease.pool_id, ip]
         await self._store.commit_patiently(
             partial(_keep, msgspec.structs.replace(lease, state=state, addresses=addresses), over)
         )
@@ -89,6 +105,8 @@ class Leases:
         ip = _ip(address)
         if self._owners.get((lease.pool_id, ip)) == lease.id:
             del self._owners[lease.pool_id, ip]
+        if self.is_doubted(lease, ip):
+            del self._doubted[lease.pool_id, ip]
         self.going_back.pop(lease.id, None)
         await self._store.commit_patiently(lambda tx: _drop(tx, lease.id, ip))
 
@@ -97,6 +115,8 @@ class Leases:
         for address in lease.addresses:
             if self._owners.get(_key(lease.pool_id, address)) == lease.id:
                 del self._owners[_key(lease.pool_id, address)]
+            if self.is_doubted(lease, _ip(address)):
+                del self._doubted[_key(lease.pool_id, address)]
         self.going_back.pop(lease.id, None)
         await self._store.commit_patiently(lambda tx: _forget(tx, lease.id))
 

@@ -136,8 +136,10 @@ class Pools:
             if not self._leases.has(held, address):
                 continue  # it went back while the plugin was told of others
             pool_id = next((part.pool_id for part in parts if part.v6 == (":" in address)), parts[0].pool_id)
+            self._leases.note_told(held, address, is_confirmed=False)
             with _tolerating(plugin):
-                await plugin.ask_address(pool_id, held.options, address)
+                said = await plugin.ask_address(pool_id, held.options, address)
+                self._leases.note_told(held, address, is_confirmed=said.partition("/")[0] == address)
         if tuple(parts) != lease.parts:
             changed = msgspec.structs.replace(lease, parts=tuple(parts))
             await self._store.commit_patiently(lambda tx: _update_if_there(tx, changed))

@@ -18,7 +18,7 @@ from beeyard.manager.store import Transaction
 from tests.support.builders import a_config_network, a_network, a_network_from, a_service, a_task_spec, an_ipam
 from tests.support.manager_world import obedient
 from tests.support.plugin_books import Books
-from tests.support.plugin_world import RACKS, SUBNET, plugin_world
+from tests.support.plugin_world import RACKS, SUBNET, PluginWorld, plugin_world
 from tests.support.sim_plugin import SimPlugin
 
 
@@ -159,6 +159,50 @@ async def test_replay_waits_for_what_is_under_way(autojump_clock: object) -> Non
         assert plugin.faults["error"] == 1
         assert len(p.world.running()) == 6
         p.check_agreement(plugin)
+
+
+@pytest.mark.parametrize("fault", ["outside", "error"])
+async def test_an_address_a_plugin_did_not_take_note_of_again_goes_back_alone(
+    autojump_clock: object, fault: str
+) -> None:
+    """It may have given it to another task by then, from which a release that arrives late would take it."""
+    lost: set[str] = set()
+    released = trio.Event()
+
+    def script(method: str, body: dict[str, Any]) -> str:
+        if method.endswith("ReleaseAddress"):
+            released.set()
+            return "slow"
+        return fault if body.get("Address") in lost else ""
+
+    plugin = SimPlugin(script=script, persistent=False, capabilities={"RequiresRequestReplay": True})
+    plugin.capabilities["RequiresMACAddress"] = False
+    async with plugin_world() as p:
+        await p.start(plugin)
+        await p.network(plugin)
+        await p.service(4)
+        await trio.sleep(2)
+        await p.world.scale(3)
+        await trio.sleep(2)
+        lost.update(set(plugin.books.addresses()) - _addresses(p) - {"10.77.0.1"})
+        assert len(lost) == 1
+        await p.kill(plugin)
+        await trio.sleep(40)
+        await p.start(plugin)
+        with trio.fail_after(600):
+            await released.wait()
+        await p.world.scale(4)
+        await trio.sleep(1)
+        assert plugin.faults[fault] == 1
+        await trio.sleep(10)
+        await p.world.scale(6)
+        await trio.sleep(60)
+        assert len(p.world.running()) == 6
+        p.check_agreement(plugin)
+
+
+def _addresses(p: PluginWorld) -> set[str]:
+    return {a.partition("/")[0] for task in p.world.running() for grant in task.grants for a in grant.addresses}
 
 
 async def test_a_plugin_that_names_its_pools_anew_gets_everything_back(autojump_clock: object) -> None:
