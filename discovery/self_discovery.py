@@ -245,36 +245,37 @@ class SelfDiscovery:
             compress=False,
         )
 
-    async def _address(self, searcher: Searcher) -> Address:
-        """Where this member is to be reached."""
+    async def _address(self, searcher: Searcher, lost: Address | None = None) -> Address:
+        """Where this member is to be reached. `lost`: where it was until now.
+
+        A member that has known peers moves to an address that leads to one, or not at all: while the network of its host is
+        away, what is left is such as a bridge of its own.
+        """
         self._own = await own_addresses(self._host)
         if self._advertise:
             return await advertise.named(self._host.net, self._advertise, self._port)
-        return Address(await self._chosen(searcher), self._port)
-
-    async def _chosen(self, searcher: Searcher) -> str:
-        peers = [*self._given, *self._known.addresses()]
-        return await advertise.chosen(self._host.net, self._own, peers, partial(searcher.first, self._own))
+        peers = [at for at in (*self._given, *self._known.addresses()) if not lost or at.host != lost.host]
+        ask_around, must_lead = partial(searcher.first, self._own), bool(lost and peers)
+        host = await advertise.chosen(self._host.net, self._own, peers, ask_around, must_lead=must_lead)
+        return Address(host, lost.port if lost else self._port)
 
     async def _follow_address(self, searcher: Searcher) -> None:
         """Be known by another address when the host has lost the one that was chosen."""
         while True:
             lost = self.me
             await is_gone(self._host, lost.host)
-            self._own = await own_addresses(self._host)
             try:
-                found = Address(await self._chosen(searcher), lost.port)
+                found = await self._address(searcher, lost)
             except (InvalidSpec, HostError) as error:
                 log.warning("the host has lost the address of this member", lost=str(lost), reason=str(error))
                 continue
-            log.warning(
-                "the host has lost the address of this member, which takes another", lost=str(lost), new=str(found)
-            )
+            log.warning("this member takes another address, as its host has lost it", lost=str(lost), new=str(found))
             await self._move(found)
 
     async def _move(self, to: Address) -> None:
         """Leave and come back elsewhere: others take a name from another address once it has left, and not before."""
-        others = [member.address for member in self.members() if member.status == "alive" and member.address != self.me]
+        alive = [member.address for member in self.members() if member.status == "alive"]
+        others = [address for address in alive if address.host != self.me.host]  # who is here has lost its own as well
         await self.leave()
         was, now = self._tags_for(self.me.host), self._tags_for(to.host)
         self._tags = {**self._tags, **{tag: now[tag] for tag in now if now[tag] != was.get(tag)}}

@@ -35,21 +35,24 @@ async def named(net: Net, text: str, port: int) -> Address:
     return Address(host, wanted.port)
 
 
-async def chosen(net: Net, own: Sequence[OwnAddress], peers: Sequence[Address], ask_around: AskAround) -> str:
+async def chosen(
+    net: Net, own: Sequence[OwnAddress], peers: Sequence[Address], ask_around: AskAround, *, must_lead: bool = False
+) -> str:
     """One of the host's own addresses.
 
     Args:
         peers: given or known ones, which need not answer; the first to which a route leads decides.
         ask_around: gives those that are found by asking, when nothing else tells.
+        must_lead: the only one there is has to lead to a peer as well.
 
     Raises:
-        InvalidSpec: there are several and nothing tells which; lists them.
+        InvalidSpec: there are several, or one that must lead, and nothing tells which does; lists them.
         HostError: there is none.
     """
     fit = candidates(own)
     if not fit:
         raise HostError("this host has no address at which others could reach it: give it one, or name it in advertise")
-    if len(fit) == 1:
+    if len(fit) == 1 and not must_lead:
         return fit[0].address
     known = {address.address for address in own}
     if found := await _towards(net, peers, known):
@@ -59,7 +62,8 @@ async def chosen(net: Net, own: Sequence[OwnAddress], peers: Sequence[Address], 
     listed = ", ".join(str(address) for address in fit)
     raise InvalidSpec(
         "advertise",
-        f"this host has several addresses and no peer was found to which one of them leads: {listed}; name one",
+        f"this host has {'several addresses' if fit[1:] else 'one address'} and no peer was found to which "
+        f"{'one of them' if fit[1:] else 'it'} leads: {listed}; name one",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 
 import pytest
@@ -112,6 +113,49 @@ async def test_agent_killed_while_it_runs_a_task_at_once(machine: ProcessMachine
     assert (await found.wait()).code == 3
     assert machine.log() == "ran\n"
     await found.remove()
+
+
+async def test_agent_killed_within_its_one_word(machine: ProcessMachine) -> None:
+    """Wherever the word breaks off the task is not there, or prepared, or runs once: never something in between."""
+    await machine.executor.recover()  # the zygote is up
+    keep, start = (AT_ONCE.index(line) + len(line) for line in (b'"keep"}\n', b'"patience_s": 0.01}\n'))
+    phases = []
+    for n, n_bytes in enumerate((0, 1, keep - 1, keep, keep + 1, start - 1, start, start + 1, len(AT_ONCE))):
+        task = a_task(machine, command=("echo", "ran"), task_id=f"t{n:024}")
+        lines = await ordered(await machine.executor.create(task))
+        await lines.send_bytes(AT_ONCE[:n_bytes])
+        lines.end()
+        with trio.fail_after(20), contextlib.suppress(ConnectionResetError):
+            while await lines.receive() is not None:
+                pass
+        lines.close()
+        found = await machine.executor.create(task)
+        assert isinstance(found, ProcessController)
+        phases.append(found.phase if await found.adopt() else "gone")
+        if n_bytes >= start:
+            assert (await found.wait()).code == 0
+            assert machine.log(task.id) == "ran\n"
+        await found.remove()
+    assert phases[:6] == ["gone"] * 3 + ["prepared"] * 3
+    assert "gone" not in phases[6:]
+
+
+async def test_shim_killed_when_it_has_said_half_of_what_went_wrong(machine: ProcessMachine) -> None:
+    """Whoever hears only that it failed, and no more, leaves nothing of it behind."""
+    made = await machine.executor.create(a_task(machine))
+    await made.prepare()
+    await machine.kill_shim(made.task_id)
+    controller = await machine.executor.create(a_task(machine))
+    assert isinstance(controller, ProcessController)
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b'{"error": "it did not work"}\n')
+    theirs.close()
+    ours.setblocking(False)
+    lines = LineStream(ours)
+    with pytest.raises(ExecutorError, match="it did not work"):
+        await controller._hear_start(lines)
+    lines.close()
+    await controller.remove()
 
 
 async def test_shim_killed_while_its_task_is_run_at_once(machine: ProcessMachine) -> None:

@@ -56,3 +56,71 @@ async def test_a_cable_that_is_pulled_is_no_reason_to_take_another_address(autoj
         await trio.sleep(120)
         assert world.members["n2"].discovery.me == Address(ip, 3388)
         assert world.are_one("n1", "n2")
+
+
+async def test_a_bridge_of_the_host_itself_is_no_address_to_move_to(autojump_clock: MockClock) -> None:
+    """Where the network is away for long, with its address, what is left leads to nobody: the address comes back."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        world.begin("n2")
+        await world.until_one("n1", "n2", within_s=5.0)
+        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
+        kernel.add_link(Link(name="docker0", mtu=1500, up=True, addresses=("172.17.0.1/16",)))
+        kernel.remove_link("eth0")
+        await trio.sleep(120)
+        assert world.members["n2"].discovery.me == Address(ip, 3388)
+        kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+        await trio.sleep(60)
+        assert world.are_one("n1", "n2")
+
+
+async def test_a_member_without_peers_takes_the_only_address_there_is(autojump_clock: MockClock) -> None:
+    """Nobody tells which leads anywhere, and who comes later finds it there."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        await trio.sleep(5)
+        give_address(world, "n1", "10.9.7.7")
+        await trio.sleep(60)
+        assert world.members["n1"].discovery.me == Address("10.9.7.7", 3388)
+
+
+async def test_an_address_that_was_named_is_never_changed(autojump_clock: MockClock) -> None:
+    """Whoever named it knows better, as where a host is behind a NAT."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        ip = world.machine("n2").ip
+        world.begin("n2", advertise=ip)
+        await world.until_one("n1", "n2", within_s=5.0)
+        give_address(world, "n2", "10.9.7.7")
+        await trio.sleep(120)
+        assert world.members["n2"].discovery.me == Address(ip, 3388)
+
+
+async def test_an_address_that_comes_and_goes_is_kept(autojump_clock: MockClock) -> None:
+    """Twenty seconds away and twenty there, again and again: no other address would be better."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        world.begin("n2")
+        await world.until_one("n1", "n2", within_s=5.0)
+        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
+        kernel.add_link(Link(name="eth1", mtu=1500, up=True, addresses=("172.16.0.3/24",)))
+        for _ in range(10):
+            kernel.remove_link("eth0")
+            await trio.sleep(20)
+            kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+            await trio.sleep(20)
+        assert world.members["n2"].discovery.me == Address(ip, 3388)
+        assert world.are_one("n1", "n2")
+
+
+async def test_two_members_of_a_host_find_each_other_at_its_new_address(autojump_clock: MockClock) -> None:
+    """Both move, one after the other, and all that each knows of the other is the address that is gone."""
+    async with GossipWorld(1) as world:
+        world.begin("m", machine="n1")
+        world.begin("a", machine="n1")
+        await world.until_one("a", "m", within_s=30.0)
+        await trio.sleep(30)
+        give_address(world, "n1", "10.9.7.7")
+        await trio.sleep(120)
+        assert {world.members[name].discovery.me.host for name in ("a", "m")} == {"10.9.7.7"}
+        await world.until_one("a", "m", within_s=60.0)

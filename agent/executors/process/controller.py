@@ -304,8 +304,8 @@ class ProcessController:
             if self._exit is not None:
                 await self._hear_end(soon=True)
         elif await lines.receive(soon=True) is None:
-            self._phase = "new"
-            raise ExecutorError("prepare", str(answer["error"]))
+            await self._forget_shim()  # it has undone all, unless it was killed before it could
+            raise ExecutorError("prepare" if self._phase == "new" else "start", str(answer["error"]))
         else:  # that was the answer to "wait"
             self._phase, self._slow.lines = "exited", lines
             raise ExecutorError("start", str(answer["error"]), 127)

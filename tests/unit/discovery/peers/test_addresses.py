@@ -67,6 +67,17 @@ async def test_the_only_address_is_the_one():
     assert await chosen(NOWHERE, [own("fd77::7")], [], asked_for_nothing) == "fd77::7"
 
 
+async def test_the_only_address_has_to_lead_to_a_peer_where_that_is_wanted():
+    """One on a bridge of the host itself does not."""
+    routes = Routes({}, {"10.0.0.9": "10.0.0.7"})
+    peers = [Address("10.0.0.9", 3388)]
+    assert await chosen(routes, [own("10.0.0.7")], peers, asked_for_nothing, must_lead=True) == "10.0.0.7"
+    with pytest.raises(
+        InvalidSpec, match=r"this host has one address and .* it leads: 172\.17\.0\.1 on eth0; name one"
+    ):
+        await chosen(routes, [own("172.17.0.1")], peers, nobody, must_lead=True)
+
+
 @pytest.mark.parametrize(
     ("peers", "address"),
     [

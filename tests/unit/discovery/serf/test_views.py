@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -81,6 +82,38 @@ def test_members_of_one_mind_exchange_by_the_clock_alone() -> None:
     world.run(60.0)
     assert len(views(world)) == 1
     assert mends(world) == {}
+
+
+def test_a_member_that_never_agrees_costs_exchanges_as_rare_as_those_by_the_clock() -> None:
+    """Be it forged or a defect: with nobody else to agree with, one each 30 s."""
+    world = SerfWorld(3)
+    world.cluster(2, swim=LAN)
+    views_told = itertools.count()
+    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=next(views_told))  # type: ignore[method-assign]
+    world.run(305.0)
+    assert next(views_told) > 100
+    assert mends(world) == {"m00": pytest.approx(10, abs=1)}
+
+
+def test_a_member_that_never_agrees_among_others_is_no_reason_to_exchange() -> None:
+    """Whoever hears of others what it believes itself is right."""
+    world = SerfWorld(4)
+    world.cluster(10, swim=NO_CLOCK)
+    views_told = itertools.count()
+    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=next(views_told))  # type: ignore[method-assign]
+    world.run(120.0)
+    assert next(views_told) > 20
+    assert mends(world) == {}
+
+
+def test_what_is_no_view_is_dropped() -> None:
+    """With the coordinate that it came with."""
+    world = SerfWorld(2)
+    world.cluster(2, swim=NO_CLOCK)
+    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=-1)  # type: ignore[method-assign]
+    world.run(30.0)
+    assert mends(world) == {}
+    assert world.serfs["m00"].figures()["dropped_coordinate"] > 10
 
 
 def test_a_view_travels_with_the_coordinate_and_need_not() -> None:
