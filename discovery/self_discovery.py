@@ -267,9 +267,7 @@ class SelfDiscovery:
             except (InvalidSpec, HostError) as error:
                 log.warning("the host has lost the address of this member", lost=str(lost), reason=str(error))
                 continue
-            log.warning(
-                "the host has lost the address of this member, which takes another", lost=str(lost), new=str(found)
-            )
+            log.warning("this member takes another address: the host has lost its own", lost=str(lost), new=str(found))
             await self._move(found)
 
     async def _move(self, to: Address) -> None:
@@ -298,6 +296,7 @@ class SelfDiscovery:
                 port=port,
                 advertise=str(advertised),
                 tags=self._all_tags(),
+                profile=self._settings.profile,
                 keyring_path=self._settings.keyring_file,
                 verify_incoming=self._settings.verify_incoming,
                 verify_outgoing=self._settings.verify_outgoing,
