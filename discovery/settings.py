@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from beeyard.core.errors import InvalidSpec
+from beeyard.discovery.gossip.config import Profile
 from beeyard.discovery.gossip.wire.serf_codec import encode_tags
 from beeyard.runtime.settings_declared import about
 
@@ -24,6 +25,8 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # As `serf://` has them.
     peers: Annotated[tuple[str, ...], about("HOST or HOST:PORT of hosts to begin with", group="finding peers")] = ()
+    # On a slow way the times of a LAN declare members dead that live; those of a WAN take longer to see that one is dead.
+    profile: Annotated[Profile, about("how soon gossip takes a silent member for dead, as Serf's `-profile`")] = "lan"
     # As in `serf agent -discover NAME`.
     mdns: Annotated[str, about("the name under which hosts look for each other by mDNS; empty: not at all")] = "beeyard"
     scan: Annotated[bool, about("whether the addresses of the host's own networks are asked, up to 1,022 of each")] = (

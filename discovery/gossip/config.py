@@ -33,7 +33,6 @@ class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
     verify_outgoing: bool = True  # encrypt
 
     snapshot_path: str = ""  # remembers members and clocks as Serf's -snapshot; "": forgets
-    rejoin_after_leave: bool = False  # go back to the members of the snapshot although this one had left
 
 
 def moved(config: GossipConfig, address: Address) -> GossipConfig:

@@ -44,8 +44,6 @@ class Memory:
             return ""
         text = (await self._files.read(self._config.snapshot_path) or b"").decode(errors="replace")
         self._n_bytes = len(text)
-        if self._config.rejoin_after_leave:
-            text = "".join(line for line in text.splitlines(keepends=True) if line.strip() != "leave")
         return text
 
     async def read_keys(self) -> list[bytes]:

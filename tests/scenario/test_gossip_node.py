@@ -173,7 +173,7 @@ async def test_encryption_is_turned_on_in_stages(autojump_clock: MockClock) -> N
 
 
 async def test_a_new_life_returns_to_the_members_of_the_old_one(autojump_clock: MockClock) -> None:
-    """The snapshot is enough to find them; after a farewell it is not used unless that is wanted."""
+    """The snapshot is enough to find them; after a farewell it is not used."""
     async with node_world() as gossip:
         await gossip.start_all(3, snapshot_path="/var/lib/beeyard/gossip")
         everybody = {"n1": "alive", "n2": "alive", "n3": "alive"}

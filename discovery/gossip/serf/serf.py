@@ -52,7 +52,6 @@ class Serf:
         is_welcome: whom to take in. None: everyone.
         snapshot: text of a snapshot file of the life before; "" for none. `previous` then says who was alive.
         keeps_snapshot: whether `snapshot_lines` are wanted.
-        rejoin_after_leave: `previous` says so although the life before ended by leaving.
 
     Raises:
         InvalidSpec: the tags are too large, or there is no name, or too long a one.
@@ -75,7 +74,6 @@ class Serf:
         is_welcome: Welcome | None = None,
         snapshot: str = "",
         keeps_snapshot: bool = False,
-        rejoin_after_leave: bool = False,
     ) -> None:
         if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
             raise InvalidSpec("name", f"of a member has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
@@ -95,13 +93,13 @@ class Serf:
         self.out = self._memberlist.out
         self.events = context.events
         self.snapshot_lines = self._log.lines
-        self._restore(snapshot, rejoin_after_leave)
+        self._restore(snapshot)
         self._chores = Chores(context)
         self._set_overhead()
         self._memberlist.start(now_s)
 
-    def _restore(self, snapshot: str, rejoin_after_leave: bool) -> None:
-        restored = snapshots.replay(snapshot, rejoin_after_leave=rejoin_after_leave)
+    def _restore(self, snapshot: str) -> None:
+        restored = snapshots.replay(snapshot)
         self._context.clock.witness(restored.clock)
         for seen, time in ((self._user_events, restored.event_clock), (self._queries.seen, restored.query_clock)):
             if time > 0:

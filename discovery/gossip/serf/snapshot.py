@@ -26,15 +26,13 @@ class Restored(msgspec.Struct, kw_only=True):
     left: bool = False  # the last thing that it did was to leave
 
 
-def replay(text: str, *, rejoin_after_leave: bool = False) -> Restored:
+def replay(text: str) -> Restored:
     """Read a snapshot. Lines that are not understood, such as a torn last one, are passed over."""
     state = Restored()
     for line in text.splitlines():
         kind, _, rest = line.partition(": ")
         if line == "leave":
-            state.left = True
-            if not rejoin_after_leave:
-                state = Restored(left=True)
+            state = Restored(left=True)
         elif kind == "alive":
             name, _, address = rest.rpartition(" ")
             if name and (found := parse_address(address)) is not None and len(state.alive) < N_ALIVE_MAX:

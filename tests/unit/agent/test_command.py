@@ -48,6 +48,10 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
             ("self://", "--discovery-keyring-file", "keyring"),
             "--discovery-keyring-file: 'keyring' is not right: it must be an absolute path",
         ),
+        (
+            ("self://", "--discovery-profile", "WAN"),
+            '--discovery-profile: "WAN" is not right: it must be one of lan, wan, local',
+        ),
         (("self://", "--discovery-tags", "dc"), "--discovery-tags: 'dc' is not KEY=VALUE, such as dc=ams"),
         (
             ("serf://",),

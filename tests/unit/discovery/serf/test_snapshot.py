@@ -40,12 +40,9 @@ def test_replay_tells_who_was_alive_and_the_clocks(
     assert (state.clock, state.event_clock, state.query_clock) == clocks
 
 
-def test_replay_can_ignore_that_the_life_ended_by_leaving() -> None:
-    """Serf's -rejoin."""
-    text = "alive: a 10.0.0.1:7946\nclock: 5\nleave\n"
-    state = replay(text, rejoin_after_leave=True)
-    assert (state.alive, state.clock, state.left) == ({"a": A}, 5, True)
-    assert replay(text).left
+def test_replay_says_that_the_life_ended_by_leaving() -> None:
+    state = replay("alive: a 10.0.0.1:7946\nclock: 5\nleave\n")
+    assert (state.alive, state.clock, state.left) == ({}, 0, True)
 
 
 @settings(deadline=None)
