@@ -19,8 +19,9 @@ from beeyard.discovery.gossip.config import GossipConfig
 from beeyard.discovery.gossip.message import Address
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.gossip.serf.event import Member, MemberEvent
-from beeyard.discovery.gossip.wire.keyring import Keyring, keys_from_json
+from beeyard.discovery.gossip.wire.keyring import Keyring
 from beeyard.discovery.gossip.wire.packet import PacketCodec
+from beeyard.discovery.keyring_file import read_keyring
 from beeyard.discovery.peers import advertise
 from beeyard.discovery.peers.finder import Finder, Searcher
 from beeyard.discovery.peers.known_peers import KnownPeers
@@ -112,7 +113,7 @@ class SelfDiscovery:
             HostError: no port can be bound.
         """
         await self._known.load()
-        keyring = await self._keyring()
+        keyring = await read_keyring(self._host, self._settings.keyring_file)
         prober = Prober(self._host, lambda: self._codec(keyring))
         searcher = Searcher(self._host, prober, self._settings, self._port)
         me = await self._address(searcher)
@@ -218,23 +219,6 @@ class SelfDiscovery:
     def _is_welcome(self, name: str, tags: Mapping[str, str]) -> bool:
         return tags.get(CLUSTER_TAG, "") in ("", self._cluster)
 
-    async def _keyring(self) -> Keyring | None:
-        """The keys to ask around with before there is a node."""
-        path = self._settings.keyring_file
-        if not path:
-            return None
-        try:
-            data = await self._host.files.read(path)
-        except DiskError as error:
-            raise InvalidSpec("discovery.keyring_file", f"cannot read {path}: {error.reason.lower()}") from error
-        if data is None:
-            reason = f"{path} does not exist: it must hold a list of keys in base64, as `serf keygen` makes them"
-            raise InvalidSpec("discovery.keyring_file", reason)
-        try:
-            return Keyring(keys_from_json(data.decode()), random_bytes=self._host.rng.randbytes)
-        except (InvalidSpec, UnicodeDecodeError) as error:
-            raise InvalidSpec("discovery.keyring_file", f"{path}: {error}") from error
-
     def _codec(self, keyring: Keyring | None) -> PacketCodec:
         """For asking around, as the member itself packs and reads."""
         settings = self._settings
@@ -299,6 +283,7 @@ class SelfDiscovery:
                 port=port,
                 advertise=str(advertised),
                 tags=self._all_tags(),
+                profile=self._settings.profile,
                 keyring_path=self._settings.keyring_file,
                 verify_incoming=self._settings.verify_incoming,
                 verify_outgoing=self._settings.verify_outgoing,
