@@ -205,15 +205,16 @@ async def test_an_end_that_was_not_confirmed_is_reported_by_the_next_life(machin
         assert machine.tasks.by_id == {}
 
 
+@pytest.mark.parametrize("address", [ADDRESS, ""], ids=["with a link", "at once"])
 @pytest.mark.parametrize("n", range(1, 25))
-async def test_a_disk_that_fails_once_anywhere_costs_at_most_that_task(machine, autojump_clock, n):
+async def test_a_disk_that_fails_once_anywhere_costs_at_most_that_task(machine, autojump_clock, n, address):
     """Nth-call faults: whichever write fails, the task ends or runs, and nothing leaks."""
     machine.disk.fail_in(n)
     async with machine.agent() as nursery:
         manager = await machine.net.accept()
-        await manager.welcome(nursery, [an_assigned(address=ADDRESS)])
+        await manager.welcome(nursery, [an_assigned(address=address)])
         await trio.sleep(5)
-        await manager.assign(an_assigned(address=ADDRESS, desired=TaskState.SHUTDOWN))
+        await manager.assign(an_assigned(address=address, desired=TaskState.SHUTDOWN))
         await manager.until(lambda: manager.status("t1").state.is_terminal)
         await manager.assign(removed=("t1",))
         await trio.sleep(60)
@@ -240,3 +241,45 @@ async def test_a_clean_stop_at_any_moment_loses_no_task_and_starts_none_twice(ma
         assert manager.status("t1").state is expected
         assert machine.addresses_up() == (["10.77.0.64"] if expected is TaskState.RUNNING else [])
         assert ran_before == (after_s == 3.5)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("after_s", [0.5, 1.5, 3.5, 5.5], ids=["while made", "while starting", "running", "ended"])
+async def test_an_agent_that_ends_while_it_runs_a_task_at_once_starts_it_no_second_time(
+    machine, autojump_clock, after_s, crash
+):
+    """STARTING is on disk before anything of the task exists: what has not come to run is over, and nothing of it stays."""
+    machine.behaviour["t1"] = Behaviour(prepare_s=1, start_s=2, run_s=2, exit_code=4)
+    async with machine.agent(crash=crash) as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned()])
+        await trio.sleep(after_s)
+        assert len(await machine.records()) == 1
+    await trio.sleep(60)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned()])
+        end = await manager.until_state("t1", TaskState.FAILED)
+        assert end.exit_code == (4 if after_s > 3 else None)
+        if after_s < 3:
+            assert {status.state for status in manager.reports_of("t1")} == {TaskState.FAILED}
+        assert machine.tasks.by_id == {}
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["stopped", "removed"])
+@pytest.mark.parametrize("after_s", [0.5, 1.5, 3.5], ids=["while made", "while starting", "running"])
+async def test_a_task_that_is_not_wanted_any_more_while_it_is_run_at_once(machine, autojump_clock, after_s, removed):
+    """It ends wherever it is, and nothing of it stays."""
+    machine.behaviour["t1"] = Behaviour(prepare_s=1, start_s=2)
+    async with machine.agent() as nursery:
+        manager = await machine.net.accept()
+        await manager.welcome(nursery, [an_assigned()])
+        await trio.sleep(after_s)
+        if not removed:
+            await manager.assign(an_assigned(desired=TaskState.SHUTDOWN))
+            end = await manager.until_state("t1", TaskState.SHUTDOWN)
+            assert end.err == ""
+        await manager.assign(removed=("t1",))
+        await trio.sleep(60)
+        assert machine.tasks.by_id == {}
+        assert await machine.records() == []
