@@ -16,6 +16,7 @@ from beeyard.agent.executors.process import remains
 from beeyard.agent.insist import insist
 from beeyard.core.errors import ExecutorError
 from tests.support.executor_machine import a_task, started
+from tests.support.open_files import room_for
 from tests.support.process_machine import SETTLE_S, ProcessMachine, a_process_machine
 
 pytestmark = pytest.mark.netns
@@ -113,3 +114,16 @@ async def test_no_room_for_a_connection_is_not_taken_for_the_end_of_a_shim(machi
     assert status is not None
     assert status.signal == signal.SIGTERM
     await controller.remove()
+
+
+async def test_a_stop_without_a_free_descriptor_says_so_and_works_once_there_is_one(machine: ProcessMachine) -> None:
+    """Whatever the agent has open: the limit and how to raise it are in the error that is logged."""
+    task = await started(machine, a_task(machine, task_id=WELL, stop_grace_s=0.1))
+    assert isinstance(task, controllers.ProcessController)
+    task.close()  # the connections of its start, one of which may be taken for the next request
+    with pytest.raises(ExecutorError, match=r"its shim: this process has all \d+ files open .* raise LimitNOFILE"):
+        with room_for(0):
+            await task.stop()
+    status = await task.stop()
+    assert status is not None
+    await task.remove()

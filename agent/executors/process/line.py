@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from beeyard.agent.executors.process.order import reason_of
 from beeyard.agent.executors.process.zygote_client import LineStream
 from beeyard.agent.turn import Turn
 from beeyard.core.errors import ExecutorError
@@ -54,28 +55,31 @@ def connect(shim_dir: str) -> LineStream:
 
     Raises:
         ShimGone: nobody listens there.
-        ExecutorError: it has no room for one more.
+        ExecutorError: it has no room for one more, or this process may open no more files.
     """
     try:
         fd = os.open(shim_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise ShimGone from None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.setblocking(False)  # a local socket is connected at once, or its shim has no room for one more
-    try:
-        sock.connect(f"/proc/self/fd/{fd}/sock")
+        try:
+            return LineStream(_connected(f"/proc/self/fd/{fd}/sock"))
+        finally:
+            os.close(fd)
     except (FileNotFoundError, ConnectionRefusedError):
-        sock.close()
         raise ShimGone from None
     except BlockingIOError:
-        sock.close()
         raise ExecutorError("connect", "its shim has no room for one more connection") from None
+    except OSError as error:
+        raise ExecutorError("connect", f"cannot speak with its shim: {reason_of(error)}") from error
+
+
+def _connected(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)  # a local socket is connected at once, or its shim has no room for one more
+        sock.connect(path)
     except BaseException:
         sock.close()
         raise
-    finally:
-        os.close(fd)
-    return LineStream(sock)
+    return sock
 
 
 async def make_shim(lines: LineStream, order: bytes) -> tuple[dict[str, Any] | None, LineStream | None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
 import signal
 from typing import NamedTuple
 
@@ -95,7 +97,12 @@ SHIM_GONE = Exit(128 + signal.SIGKILL, signal.SIGKILL, "its shim is gone: killed
 
 
 def reason_of(error: OSError) -> str:
-    """What a person needs of a failed system call: the file and the kernel's word for it."""
+    """What a person needs of a failed system call: the file and the kernel's word for it, or the limit that is reached."""
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"this process has all {limit} files open that it may have: raise LimitNOFILE of its service, or `ulimit -n`"
+    if error.errno == errno.ENFILE:
+        return "all files are open that this host may have: raise the sysctl fs.file-max"
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
 

@@ -122,7 +122,7 @@ class Zygote:
         """Spawn it, or have it started; it serves what is sent before it is up."""
         if self._launcher:
             return self._connect()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = _pair(socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 self.pid = os.posix_spawn(
@@ -134,20 +134,22 @@ class Zygote:
                 )
             except OSError as error:
                 ours.close()
-                raise ExecutorError("zygote", f"cannot start {PROGRAM}: {error.strerror}") from error
+                raise ExecutorError("zygote", f"cannot start {PROGRAM}: {reason_of(error)}") from error
         ours.setblocking(False)
         return ours
 
     def _connect(self) -> socket.socket:
         """A zygote that the service manager starts for whoever connects."""
-        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        cannot = f"cannot connect to the launcher {self._launcher}"
+        try:
+            ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise ExecutorError("zygote", f"{cannot}: {reason_of(error)}") from error
         try:
             ours.connect(self._launcher)
         except OSError as error:
             ours.close()
-            raise ExecutorError(
-                "zygote", f"cannot connect to the launcher {self._launcher}: {error.strerror}"
-            ) from error
+            raise ExecutorError("zygote", f"{cannot}: {reason_of(error)}") from error
         ours.setblocking(False)
         return ours
 
@@ -175,10 +177,7 @@ class Zygote:
 
     async def open(self, request: bytes, *fds: int) -> LineStream:
         """Have a child forked for a request; gives the connection to it, which the caller closes."""
-        try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:
-            raise ExecutorError("zygote", f"cannot speak with it: {error.strerror}") from error
+        ours, theirs = _pair(socket.SOCK_STREAM)
         try:
             with theirs:
                 await self._send(request, [theirs.fileno(), *fds])
@@ -229,6 +228,13 @@ class Zygote:
                 finally:
                     os.close(fd)
                 self._reap()
+
+
+def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
+    try:
+        return socket.socketpair(socket.AF_UNIX, kind)
+    except OSError as error:
+        raise ExecutorError("zygote", f"cannot speak with it: {reason_of(error)}") from error
 
 
 async def _send_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
