@@ -51,7 +51,7 @@ cdef class Shares:
 
     @property
     def nbytes(self):
-        """Memory of the columns, of the order of the rows and of the bounds, in bytes; for rows that are not used yet too."""
+        """Memory of the columns, the order of the rows and the bounds, in bytes; for rows not used yet too."""
         kept = [self.columns, self.slot_of, self.row_at, self.bounds]
         return sum(np.asarray(one).nbytes for one in kept)
 
