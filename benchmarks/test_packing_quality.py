@@ -31,11 +31,15 @@ SEEDS = 10
 CLASSES = 64
 BIN = ((96_000, 768 * 1024), 8)  # CPU in 1e-3 cores, memory in MiB, GPUs
 
-# Measured: 95.6 %, 14,000 a CPU second, 892 bins after 2 s (0.9 % above the bound), 913 online, where first fit needs 912.
+# Measured: 95.6 %, 14,000 a CPU second. Bins after 2 s of improving: 889 (0.6 % above the bound). Bins online: see below.
 PUBLISHED_PERCENT = 95.4
 PLACEMENTS_MIN = 6_000
-BATCH_GAP_MAX = 0.02  # a busy machine makes fewer rounds
-ONLINE_BINS_MAX = 915
+BATCH_GAP_MAX = 0.01  # a busy machine takes no fewer steps in two seconds of its own time
+
+# GPUs as an amount of a kind, as the node table counts them and as the figures that this is measured by do (first fit
+# 908, column generation 887 for all at once), or as single devices, of which a task needs whole ones or a part of one.
+ONLINE_BINS_MAX = {"amounts": 907, "devices": 913}
+FIRST_FIT_BINS = {"amounts": 908, "devices": 911}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,7 @@ def trace() -> tuple[list[tuple[int, int, int]], list[Needs]]:
     with open(folder / "openb_node_list_all_node.csv") as file:
         nodes = [(int(n["cpu_milli"]), int(n["memory_mib"]), int(n["gpu"])) for n in csv.DictReader(file)]
     with open(folder / "openb_pod_list_default.csv") as file:
-        tasks = [
+        tasks: list[Needs] = [
             ((int(t["cpu_milli"]), int(t["memory_mib"])), int(t["num_gpu"]), int(t["gpu_milli"]) or WHOLE)
             for t in csv.DictReader(file)
         ]
@@ -115,21 +119,46 @@ def in_bins(tasks: list[Needs]) -> tuple[list[Needs], int]:
     return fitting, math.ceil(max(*volumes, sum(map(gpus, fitting)) / (WHOLE * BIN[1])))
 
 
-def test_equal_bins_online(benchmark: Any, trace: Any) -> None:
-    """Each task in the order of the trace; a bin is opened when none that is open has room."""
-    tasks, bound = in_bins(trace[1])
-    fragments = Fragments(2)
-    learner, begin = Learner(fragments), time.process_time()
+def as_amounts(needs: Needs) -> Needs:
+    """The same task, its GPUs one more kind."""
+    return (*needs[0], gpus(needs)), 0, WHOLE
+
+
+def open_bin(fragments: Fragments) -> None:
+    """An empty bin, its GPUs a kind if there is one for them."""
+    amounts = [*BIN[0], WHOLE * BIN[1]][: fragments.n_kinds]
+    fragments.set_row(fragments.n_rows, amounts, amounts, [WHOLE] * BIN[1] if fragments.n_kinds == 2 else [])
+
+
+def online(fragments: Fragments, tasks: list[Needs], learner: Learner | None) -> int:
+    """Bins that are opened when each task stays where it is put before the next is seen; no learner: first fit."""
     for needs in tasks:
-        learner.note(needs)
+        if learner is not None:
+            learner.note(needs)
+        # Without usual tasks nothing is lost, and the first row that fits is the best.
         row, device = fragments.best(needs)
         if row < 0:
-            fragments.set_row(fragments.n_rows, list(BIN[0]), list(BIN[0]), [WHOLE] * BIN[1])
+            open_bin(fragments)
             row, device = fragments.best(needs)
         fragments.take(row, device, needs)
-    benchmark.extra_info.update(bins=fragments.n_rows, bound=bound, cpu_s=round(time.process_time() - begin, 2))
+    return fragments.n_rows
+
+
+@pytest.mark.parametrize("gpus_as", ["amounts", "devices"])
+def test_equal_bins_online(benchmark: Any, trace: Any, gpus_as: str) -> None:
+    """Each task in the order of the trace; a bin is opened when none that is open has room."""
+    tasks, bound = in_bins(trace[1])
+    if gpus_as == "amounts":
+        tasks = list(map(as_amounts, tasks))
+    n_kinds = len(tasks[0][0])
+    first_fit = online(Fragments(n_kinds), tasks, None)
+    fragments, begin = Fragments(n_kinds), time.process_time()
+    bins = online(fragments, tasks, Learner(fragments))
+    seconds = round(time.process_time() - begin, 2)
+    benchmark.extra_info.update(bins=bins, first_fit=first_fit, bound=bound, cpu_s=seconds)
     benchmark.pedantic(lambda: fragments.best(tasks[0]), rounds=5)
-    assert bound <= fragments.n_rows <= ONLINE_BINS_MAX
+    assert bound <= bins <= ONLINE_BINS_MAX[gpus_as]
+    assert first_fit == FIRST_FIT_BINS[gpus_as]
 
 
 def test_equal_bins_in_a_batch(benchmark: Any, trace: Any) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from beeyard.core.bin_packing import BinPacking
 from beeyard.core.node_table import NodeTable
 
-# Steps that improving may take at most, a fifth of a second: whoever packs does nothing else meanwhile. Not a time, because
+# Steps that improving may take at most, a third of a second: whoever packs does nothing else meanwhile. Not a time, because
 # a decision has to come out the same when it is made again.
 STEPS_MAX = 10_000_000
 

@@ -51,3 +51,18 @@ cdef class Fragments:
 
 cdef int64_t copies_in(const Spot* spot, const Class* task) noexcept nogil
 cdef int put_in(Spot* spot, const Class* task) noexcept nogil
+
+
+cdef inline bint fits_in(const Spot* spot, const Class* task) noexcept nogil:
+    """Whether a row has room for a task of a class: `copies_in` without its divisions."""
+    cdef int number, left = task.n_devices
+    for number in range(task.n_kinds):
+        if spot.free[task.kind[number]] < task.amount[number]:
+            return False
+    if left:
+        for number in range(spot.n_devices):
+            if spot.device[number] >= task.milli:
+                left -= 1
+                if left == 0:
+                    return True
+    return left == 0

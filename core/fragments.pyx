@@ -261,7 +261,7 @@ cdef class Fragments:
         seen[row] = self._version[row]
         growth[row] = INT64_MAX
         device[row] = -1
-        if copies_in(&after, task) == 0:
+        if not fits_in(&after, task):
             return 0
         for number in range(task.n_kinds):
             after.free[task.kind[number]] -= task.amount[number]

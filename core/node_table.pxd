@@ -39,6 +39,7 @@ cdef class NodeTable:
     cdef int take(self, Py_ssize_t row, Needs needs) except -1 nogil
     cdef int take_some(self, Py_ssize_t row, Needs needs, int32_t n_tasks) except -1 nogil
     cdef int take_at(self, Py_ssize_t row, Py_ssize_t place, Needs needs) except -1 nogil
+    cdef int take_counted(self, const int32_t[::1] taken, Needs needs) except -1 nogil
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil
     cdef int _set_tasks(self, Py_ssize_t row, int32_t tasks) except -1 nogil
     cdef int _note_change(self, Py_ssize_t row) except -1 nogil

@@ -222,6 +222,28 @@ cdef class NodeTable:
         set_level(self._index, place, tasks + 1)
         return self._note_change(row)
 
+    cdef int take_counted(self, const int32_t[::1] taken, Needs needs) except -1 nogil:
+        """The same for so many tasks on each row; only ready ones take any. The index is valid."""
+        cdef Py_ssize_t row, place
+        cdef int number
+        cdef int32_t kind
+        cdef int64_t free
+        for number in range(needs.n):
+            kind = needs.kind[number]
+            for row in range(self.size):
+                if taken[row]:
+                    free = self.free[kind, row]
+                    self.free[kind, row] = free - taken[row] * needs.amount[number]
+                    cross_rooms(self._index, kind, self._index.position[row], free, self.free[kind, row])
+        for row in range(self.size):
+            if taken[row]:
+                place = self._index.position[row]
+                clear_level(self._index, place, self.tasks[row])
+                self.tasks[row] += taken[row]
+                set_level(self._index, place, self.tasks[row])
+                self._note_change(row)
+        return 0
+
     cdef int _set_free(self, Py_ssize_t kind, Py_ssize_t row, int64_t amount) except -1 nogil:
         self._index.change_room(kind, row, self.free[kind, row], amount)
         self.free[kind, row] = amount

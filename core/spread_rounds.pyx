@@ -36,23 +36,20 @@ cdef int place_in_rounds(NodeTable table, Ask ask, NodeIndex index, Outcome outc
 
 cdef int _place_with(NodeTable table, Ask ask, NodeIndex index, Outcome outcome, int32_t penalty) except -1:
     """Place tasks on the rows with so many failures that count."""
-    keys, rows = np.empty(table.size, dtype=np.int64), np.full(table.size, -1, dtype=np.int32)
-    cdef Py_ssize_t n = _gather(table, ask, index, penalty, np.empty(BLOCK_ROWS, dtype=np.int64), keys, rows)
-    keys, rows = keys[:n], rows[:n]
-    buffers = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int32)
+    keys, rows = np.empty(table.size, dtype=np.int64), np.empty(table.size, dtype=np.int32)
+    other_keys, other_rows = np.empty(table.size, dtype=np.int64), np.empty(table.size, dtype=np.int32)
+    cdef Py_ssize_t n = _gather(table, ask, index, penalty, other_keys, keys, rows)
     cdef int64_t[::1] sorted_keys
-    cdef int32_t[::1] sorted_rows, active = np.empty(n, dtype=np.int32), room, left
-    sorted_keys, sorted_rows = _sort(keys, rows, *buffers)
+    cdef int32_t[::1] sorted_rows, active, taken
+    sorted_keys, sorted_rows = _sort(keys[:n], rows[:n], other_keys[:n], other_rows[:n])
+    active = np.empty(n, dtype=np.int32)
     if ask.n_networks:
         with nogil:
             _fill(table, ask, index, outcome, sorted_keys, sorted_rows, active)
     else:
-        room, left = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
-        with nogil:
-            _count_room(table, ask, outcome, sorted_rows, room)
-            left[:] = room
-            _fill_counted(index, outcome, sorted_keys, sorted_rows, active, left)
-            _take_counted(table, ask, sorted_rows, room, left)
+        taken = np.zeros(table.size, dtype=np.int32)
+        _fill_counted(table, ask, index, outcome, sorted_keys, sorted_rows, active, taken, np.zeros(n, dtype=np.int32))
+        _take_counted(table, ask, taken)
     return 0
 
 
@@ -61,35 +58,32 @@ cdef Py_ssize_t _gather(
     Ask ask,
     NodeIndex index,
     int32_t penalty,
-    int64_t[::1] found,
+    int64_t[::1] by_row,
     int64_t[::1] keys,
     int32_t[::1] rows,
 ) except -1:
     """Write the keys, level * 2**32 + difference, and the rows that fit, pools aside, by position. Returns how many.
 
     Args:
-        rows: (rows of the table,) -1 each.
+        by_row: (rows of the table,) overwritten.
     """
     cdef Py_ssize_t block, begin, row, place, n_rows = 0
-    cdef int n, number
+    cdef int64_t key
     with nogil:
         for block in range((table.size + BLOCK_ROWS - 1) // BLOCK_ROWS):
             begin = block * BLOCK_ROWS
-            n = <int>min(BLOCK_ROWS, table.size - begin)
-            if block_keys(table, ask, begin, n, found) == INT64_MAX:
-                continue
-            for number in range(n):
-                row = begin + number
-                if found[number] < INT64_MAX and (ask.penalty is None or ask.penalty[row] == penalty):
-                    # Tasks in the low half; those of the service are a part of them.
-                    place = index.position[row]
-                    keys[place] = found[number] - (found[number] >> 32)
-                    rows[place] = <int32_t>row
+            block_keys(table, ask, begin, <int>min(BLOCK_ROWS, table.size - begin), by_row[begin:])
+        if ask.penalty is not None:
+            for row in range(table.size):
+                if ask.penalty[row] != penalty:
+                    by_row[row] = INT64_MAX
         for place in range(table.size):
-            if rows[place] >= 0:
-                keys[n_rows] = keys[place]
-                rows[n_rows] = rows[place]
-                n_rows += 1
+            row = index.row_at[place]
+            key = by_row[row]
+            # Tasks in the low half; those of the service are a part of them. What does not fit is overwritten.
+            keys[n_rows] = key - (key >> 32)
+            rows[n_rows] = <int32_t>row
+            n_rows += key < INT64_MAX
     return n_rows
 
 
@@ -137,36 +131,32 @@ cdef int _sort_digit(
     return 0
 
 
-cdef int _count_room(
-    NodeTable table, Ask ask, Outcome outcome, const int32_t[::1] rows, int32_t[::1] room
-) except -1 nogil:
-    """How many of the tasks each row takes at most; at least one, since it fits."""
-    cdef Py_ssize_t number, row
+cdef int32_t _room(NodeTable table, Ask ask, Py_ssize_t row, int64_t most) except -1 nogil:
+    """How many of the tasks a row takes, at most that many; at least one, since it fits."""
     cdef int kind
-    cdef int64_t most
-    for number in range(rows.shape[0]):
-        row = rows[number]
-        most = 1 if ask.one_per_node else ask.max_replicas - ask.service_tasks[row]
-        most = min(most, outcome.end - outcome.placed)
-        for kind in range(ask.needs.n):
-            if table.free[ask.needs.kind[kind], row] // ask.needs.amount[kind] < most:
-                most = table.free[ask.needs.kind[kind], row] // ask.needs.amount[kind]
-        room[number] = <int32_t>most
-    return 0
+    most = min(most, 1 if ask.one_per_node else ask.max_replicas - ask.service_tasks[row])
+    for kind in range(ask.needs.n):
+        most = min(most, table.free[ask.needs.kind[kind], row] // ask.needs.amount[kind])
+    return <int32_t>most
 
 
 cdef int _fill_counted(
+    NodeTable table,
+    Ask ask,
     NodeIndex index,
     Outcome outcome,
     const int64_t[::1] keys,
     const int32_t[::1] rows,
     int32_t[::1] active,
-    int32_t[::1] left,
+    int32_t[::1] taken,
+    int32_t[::1] room,
 ) except -1 nogil:
-    """The rounds when nothing but a row's own room decides. Lowers `left`; the table stays as it is.
+    """The rounds when nothing but a row's own room decides. The table stays as it is.
 
     Args:
         active: as long as `rows`, overwritten with numbers of rows that are sorted by their keys and then by tie-break.
+        taken: by row of the table: 0; what it takes is added.
+        room: as long as `rows`: 0; what they take at most, of those for which that is worked out.
     """
     cdef Py_ssize_t n_active = 0, kept, number, begin = 0, end, n = rows.shape[0], placed = outcome.placed
     cdef int64_t level = 0
@@ -177,36 +167,39 @@ cdef int _fill_counted(
         end = begin
         while end < n and keys[end] >> 32 == level:
             end += 1
-        n_active = _merge_counted(index, keys, rows, active, n_active, begin, end)
+        n_active = min(_merge_counted(index, keys, rows, active, n_active, begin, end), outcome.end - placed)
         begin = end
-        n_active = min(n_active, outcome.end - placed)
+        for number in range(n_active):
+            which = rows[active[number]]
+            outcome.rows[placed + number] = which
+            taken[which] += 1
+        placed += n_active
         kept = 0
         for number in range(n_active):
+            # Each takes at least one of those that are left.
+            if kept == outcome.end - placed:
+                break
             which = active[number]
-            outcome.rows[placed + number] = rows[which]
-            left[which] -= 1
+            if room[which] == 0:
+                room[which] = _room(table, ask, rows[which], outcome.end - outcome.placed)
             active[kept] = which
-            kept += left[which] > 0
-        placed += n_active
+            kept += taken[rows[which]] < room[which]
         n_active = kept
         level += 1
     outcome.placed = placed
     return 0
 
 
-cdef int _take_counted(
-    NodeTable table, Ask ask, const int32_t[::1] rows, const int32_t[::1] room, const int32_t[::1] left
-) except -1 nogil:
-    """Hold what the rounds have given away."""
-    cdef Py_ssize_t number, row
-    cdef int32_t taken
-    for number in range(rows.shape[0]):
-        row, taken = rows[number], room[number] - left[number]
-        if taken:
-            table.take_some(row, ask.needs, taken)
-            if not ask.alone:
-                ask.service_tasks[row] += taken
-            if ask.one_per_node:
+cdef int _take_counted(NodeTable table, Ask ask, const int32_t[::1] taken) except -1 nogil:
+    """Hold what the rounds have given away, by row."""
+    cdef Py_ssize_t row
+    table.take_counted(taken, ask.needs)
+    if not ask.alone:
+        for row in range(table.size):
+            ask.service_tasks[row] += taken[row]
+    if ask.one_per_node:
+        for row in range(table.size):
+            if taken[row]:
                 ask.ports_taken[row] = 1
     return 0
 
