@@ -203,8 +203,10 @@ class Yard:
 
     def traffic(self) -> tuple[int, int]:
         """Bytes and packets on the loopback since its start."""
-        statistics = Path("/sys/class/net/lo/statistics")
-        return int((statistics / "tx_bytes").read_text()), int((statistics / "tx_packets").read_text())
+        # Not /sys, which goes on to show the namespace that it was mounted in.
+        lines = Path("/proc/net/dev").read_text().splitlines()
+        (fields,) = [line.split()[1:] for line in lines if line.split()[0] == "lo:"]
+        return int(fields[8]), int(fields[9])
 
     def cpu_s(self) -> float:
         """Processor time of all members."""
@@ -222,7 +224,7 @@ class Yard:
 
 @contextlib.contextmanager
 def _rules(lines: Iterable[str]) -> Iterator[None]:
-    script = "table inet gossip { chain in { type filter hook input priority 0;\n" + "\n".join(lines) + "\n} }\n"
+    script = "table inet gossip { chain in { type filter hook input priority 0;\n" + "\n".join(lines) + "\n}\n}\n"
     subprocess.run(["nft", "-f", "-"], input=script, text=True, check=True)
     try:
         yield
