@@ -238,10 +238,13 @@ def packet_loss(percent: int) -> contextlib.AbstractContextManager[None]:
 
 
 def partition(some: Iterable[str], others: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-    """Nothing gets from some hosts to the others, nor back."""
+    """No datagram gets from some hosts to the others, nor back, and nothing by TCP, which always comes from 127.0.0.1."""
     one, two = ", ".join(some), ", ".join(others)
     return _rules(
-        [f"ip saddr {{ {one} }} ip daddr {{ {two} }} drop", f"ip saddr {{ {two} }} ip daddr {{ {one} }} drop"]
+        [
+            *(f"ip saddr {{ {one} }} ip daddr {{ {two} }} drop", f"ip saddr {{ {two} }} ip daddr {{ {one} }} drop"),
+            *(f"tcp dport {PORT} drop", f"tcp sport {PORT} drop"),
+        ]
     )
 
 
