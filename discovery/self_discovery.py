@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import DiskError, HostError, InvalidSpec, NameConflict, PeerError
-from beeyard.discovery.gossip.config import GossipConfig
+from beeyard.discovery.gossip.config import GossipConfig, reached_at
 from beeyard.discovery.gossip.message import Address
 from beeyard.discovery.gossip.node import GossipNode
 from beeyard.discovery.gossip.serf.event import Member, MemberEvent
@@ -279,16 +279,14 @@ class SelfDiscovery:
             advertised = me if me.port != self._port else Address(me.host, port)
             config = GossipConfig(
                 name=self._name,
-                bind="::" if ":" in me.host else "0.0.0.0",
                 port=port,
-                advertise=str(advertised),
                 tags=self._all_tags(),
                 profile=self._settings.profile,
                 keyring_path=self._settings.keyring_file,
                 verify_incoming=self._settings.verify_incoming,
                 verify_outgoing=self._settings.verify_outgoing,
             )
-            node = GossipNode(self._host, config, is_welcome=self._is_welcome)
+            node = GossipNode(self._host, reached_at(config, advertised), is_welcome=self._is_welcome)
             try:
                 await nursery.start(self._keep, node)
             except DiskError:

@@ -35,8 +35,8 @@ class GossipConfig(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_path: str = ""  # remembers members and clocks as Serf's -snapshot; "": forgets
 
 
-def moved(config: GossipConfig, address: Address) -> GossipConfig:
-    """The same for a member that is reached at another address, of whatever family."""
+def reached_at(config: GossipConfig, address: Address) -> GossipConfig:
+    """The same for a member that is reached at this address, of whatever family."""
     bind = "::" if ":" in address.host else "0.0.0.0"
     return msgspec.structs.replace(config, bind=bind, advertise=str(address))
 
@@ -55,4 +55,4 @@ def host_and_port(text: str, port: int) -> tuple[str, int]:
     return given.host, given.port
 
 
-__all__ = ["GossipConfig", "Profile", "host_and_port", "moved"]
+__all__ = ["GossipConfig", "Profile", "host_and_port", "reached_at"]

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from beeyard.core.errors import NameConflict, PeerError
-from beeyard.discovery.gossip.config import GossipConfig, host_and_port, moved
+from beeyard.discovery.gossip.config import GossipConfig, host_and_port, reached_at
 from beeyard.discovery.gossip.driver import Driver, bind
 from beeyard.discovery.gossip.exchange import Exchanges
 from beeyard.discovery.gossip.memory import Memory
@@ -166,7 +166,7 @@ class GossipNode:
 
     def move(self, address: Address) -> None:
         """Be known by this address from the next `run` on."""
-        self._config = moved(self._config, address)
+        self._config = reached_at(self._config, address)
 
     async def _return_to_the_others(self) -> None:
         """Join one of those who were alive when the snapshot ended."""

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 from trio.testing import MockClock
 
 from beeyard.core.model import Link
 from beeyard.discovery.gossip.message import Address
+from beeyard.runtime.fake_kernel import FakeKernel
 from tests.support.gossip_world import GossipWorld
+
+
+def a_link(name: str, address: str) -> Link:
+    return Link(name=name, mtu=1500, up=True, addresses=(address,))
 
 
 def give_address(world: GossipWorld, name: str, ip: str) -> None:
     """A host's only address is another one from now on, as DHCP may have it."""
     machine = world.machines[name]
     machine.parts.kernel.remove_link("eth0")
-    machine.parts.kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+    machine.parts.kernel.add_link(a_link("eth0", f"{ip}/16"))
     machine.ip = machine.net.ip = ip
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[GossipWorld, FakeKernel, str]]:
+    """Two members, n1 and n2, that know each other; and the kernel and the address of n2's host."""
+    async with GossipWorld(1) as world:
+        world.begin("n1")
+        world.begin("n2")
+        await world.until_one("n1", "n2", within_s=5.0)
+        machine = world.machines["n2"]
+        yield world, machine.parts.kernel, machine.ip
 
 
 async def test_a_member_whose_address_is_gone_is_known_by_the_new_one(autojump_clock: MockClock) -> None:
@@ -41,18 +60,14 @@ async def test_a_member_whose_address_is_gone_is_known_by_the_new_one(autojump_c
 
 async def test_a_cable_that_is_pulled_is_no_reason_to_take_another_address(autojump_clock: MockClock) -> None:
     """Nor is a lease that is renewed: the address comes back."""
-    async with GossipWorld(1) as world:
-        world.begin("n1")
-        world.begin("n2")
-        await world.until_one("n1", "n2", within_s=5.0)
-        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
-        kernel.add_link(Link(name="eth1", mtu=1500, up=True, addresses=("172.16.0.3/24",)))
+    async with pair() as (world, kernel, ip):
+        kernel.add_link(a_link("eth1", "172.16.0.3/24"))
         kernel.set_link_up("eth0", False)
         await trio.sleep(120)
         kernel.set_link_up("eth0", True)
         kernel.remove_link("eth0")
         await trio.sleep(15)
-        kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+        kernel.add_link(a_link("eth0", f"{ip}/16"))
         await trio.sleep(120)
         assert world.members["n2"].discovery.me == Address(ip, 3388)
         assert world.are_one("n1", "n2")
@@ -60,16 +75,12 @@ async def test_a_cable_that_is_pulled_is_no_reason_to_take_another_address(autoj
 
 async def test_a_bridge_of_the_host_itself_is_no_address_to_move_to(autojump_clock: MockClock) -> None:
     """Where the network is away for long, with its address, what is left leads to nobody: the address comes back."""
-    async with GossipWorld(1) as world:
-        world.begin("n1")
-        world.begin("n2")
-        await world.until_one("n1", "n2", within_s=5.0)
-        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
-        kernel.add_link(Link(name="docker0", mtu=1500, up=True, addresses=("172.17.0.1/16",)))
+    async with pair() as (world, kernel, ip):
+        kernel.add_link(a_link("docker0", "172.17.0.1/16"))
         kernel.remove_link("eth0")
         await trio.sleep(120)
         assert world.members["n2"].discovery.me == Address(ip, 3388)
-        kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+        kernel.add_link(a_link("eth0", f"{ip}/16"))
         await trio.sleep(60)
         assert world.are_one("n1", "n2")
 
@@ -98,16 +109,12 @@ async def test_an_address_that_was_named_is_never_changed(autojump_clock: MockCl
 
 async def test_an_address_that_comes_and_goes_is_kept(autojump_clock: MockClock) -> None:
     """Twenty seconds away and twenty there, again and again: no other address would be better."""
-    async with GossipWorld(1) as world:
-        world.begin("n1")
-        world.begin("n2")
-        await world.until_one("n1", "n2", within_s=5.0)
-        kernel, ip = world.machines["n2"].parts.kernel, world.machines["n2"].ip
-        kernel.add_link(Link(name="eth1", mtu=1500, up=True, addresses=("172.16.0.3/24",)))
+    async with pair() as (world, kernel, ip):
+        kernel.add_link(a_link("eth1", "172.16.0.3/24"))
         for _ in range(10):
             kernel.remove_link("eth0")
             await trio.sleep(20)
-            kernel.add_link(Link(name="eth0", mtu=1500, up=True, addresses=(f"{ip}/16",)))
+            kernel.add_link(a_link("eth0", f"{ip}/16"))
             await trio.sleep(20)
         assert world.members["n2"].discovery.me == Address(ip, 3388)
         assert world.are_one("n1", "n2")

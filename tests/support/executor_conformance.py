@@ -214,20 +214,25 @@ async def check_remove_ends_a_running_task(machine: Machine) -> None:
     assert await machine.leftovers() == []
 
 
+async def cancelled_after(n_checkpoints: int, act: Callable[[], Awaitable[None]]) -> None:
+    """Call it, and cancel it after so many checkpoints of another task, if it has not ended by then."""
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def cancel_soon() -> None:
+                for _ in range(n_checkpoints):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+            nursery.start_soon(cancel_soon)
+            await act()
+
+
 async def check_a_cancelled_prepare_leaves_nothing(machine: Machine) -> None:
     """Cancelled anywhere, prepare is all or nothing, and can be tried again."""
     for n_checkpoints in range(1, 12):
         controller = await machine.executor.create(a_task(machine))
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-
-                async def cancel_soon(scope: trio.CancelScope = scope, n: int = n_checkpoints) -> None:
-                    for _ in range(n):
-                        await trio.lowlevel.checkpoint()
-                    scope.cancel()
-
-                nursery.start_soon(cancel_soon)
-                await controller.prepare()
+        await cancelled_after(n_checkpoints, controller.prepare)
         if controller.phase == "new":
             assert await machine.leftovers() == [], n_checkpoints
         await controller.prepare()
@@ -240,16 +245,7 @@ async def check_a_cancelled_run_can_be_stopped(machine: Machine) -> None:
     """Cancelled anywhere, what there is of the task is stopped and removed as ever."""
     for n_checkpoints in range(1, 12):
         controller = await machine.executor.create(a_task(machine))
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-
-                async def cancel_soon(scope: trio.CancelScope = scope, n: int = n_checkpoints) -> None:
-                    for _ in range(n):
-                        await trio.lowlevel.checkpoint()
-                    scope.cancel()
-
-                nursery.start_soon(cancel_soon)
-                await controller.run()
+        await cancelled_after(n_checkpoints, controller.run)
         await controller.stop()
         await controller.remove()
         assert await machine.leftovers() == [], n_checkpoints

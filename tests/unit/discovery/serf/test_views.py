@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -84,12 +84,18 @@ def test_members_of_one_mind_exchange_by_the_clock_alone() -> None:
     assert mends(world) == {}
 
 
+def disagree(world: SerfWorld) -> Iterator[int]:
+    """Have m01 tell another view with each answer; the numbers that it tells, of which the next one is not told any more."""
+    views_told = itertools.count()
+    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=next(views_told))  # type: ignore[method-assign]
+    return views_told
+
+
 def test_a_member_that_never_agrees_costs_exchanges_as_rare_as_those_by_the_clock() -> None:
     """Be it forged or a defect: with nobody else to agree with, one each 30 s."""
     world = SerfWorld(3)
     world.cluster(2, swim=LAN)
-    views_told = itertools.count()
-    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=next(views_told))  # type: ignore[method-assign]
+    views_told = disagree(world)
     world.run(305.0)
     assert next(views_told) > 100
     assert mends(world) == {"m00": pytest.approx(10, abs=1)}
@@ -99,8 +105,7 @@ def test_a_member_that_never_agrees_among_others_is_no_reason_to_exchange() -> N
     """Whoever hears of others what it believes itself is right."""
     world = SerfWorld(4)
     world.cluster(10, swim=NO_CLOCK)
-    views_told = itertools.count()
-    world.serfs["m01"]._bridge.ack_payload = lambda: encode_coordinate(ORIGIN, view=next(views_told))  # type: ignore[method-assign]
+    views_told = disagree(world)
     world.run(120.0)
     assert next(views_told) > 20
     assert mends(world) == {}
