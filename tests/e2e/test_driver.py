@@ -16,8 +16,8 @@ from beeyard.runtime.real_netlink import RealNetlink
 from beeyard.runtime.real_silence import silence_links
 from tests.support.driver_conformance import CASES
 from tests.support.grants import a_grant
-from tests.support.held import descriptors_and_threads
-from tests.support.netns import Lan, inside, ip
+from tests.support.held import before_test, descriptors_and_threads
+from tests.support.netns import Lan, inside, ip, received
 from tests.support.real_host import RealHost, real_host
 
 pytestmark = pytest.mark.netns
@@ -95,10 +95,10 @@ async def test_detach_while_a_task_talks_ends_the_talk():
         with task, peer:
             peer.connect(("10.9.0.10", 7))
             peer.send(b"before")
-            _, sender = await _within(task)
+            _, sender = await received(task)
             await detach(netlink, netns)
             peer.send(b"after")
-            assert await _within(task) is None
+            assert await received(task) is None
             with pytest.raises(OSError, match=r"unreachable|Invalid"):
                 task.sendto(b"out", sender)
 
@@ -107,7 +107,7 @@ async def test_request_gives_the_kernels_own_words_and_leaks_nothing():
     """Extended messages arrive; sockets, descriptors and threads are back where they were after 50 tasks."""
     with contextlib.closing(Lan()) as lan, inside(lan.add_host(2)):
         netns = lan.create_netns()
-        before = descriptors_and_threads()
+        before = before_test()
         with contextlib.closing(RealNetlink()) as netlink:
             for _ in range(50):
                 await detach(netlink, netns)
@@ -174,17 +174,9 @@ async def _echo(client_netns: str, server_netns: str, address: str) -> bytes:
         client = socket.socket(family, socket.SOCK_DGRAM)
     with server, client:
         client.sendto(b"hello", (address, 7))
-        heard = await _within(server)
+        heard = await received(server)
         assert heard is not None, f"{address} did not hear"
         server.sendto(heard[0], heard[1])
-        answer = await _within(client)
+        answer = await received(client)
         assert answer is not None, f"{address} did not answer"
         return answer[0]
-
-
-async def _within(sock: socket.socket, seconds: float = 0.5) -> tuple[bytes, tuple[str, int]] | None:
-    sock.setblocking(False)
-    with trio.move_on_after(seconds):
-        await trio.lowlevel.wait_readable(sock)
-        return sock.recvfrom(64)
-    return None

@@ -9,7 +9,7 @@ import trio
 
 from beeyard.netdrivers import probe
 from tests.support.ask_conformance import CASES
-from tests.support.held import descriptors_and_threads
+from tests.support.held import before_test, descriptors_and_threads
 from tests.support.netns import Lan, ip
 from tests.support.real_host import RealHost, real_host
 
@@ -44,7 +44,7 @@ async def test_asking_on_the_real_kernel(case):
 async def test_many_questions_share_one_socket_and_leave_nothing():
     """100 at once hold two descriptors; afterwards descriptors and threads are back where they were."""
     with real_host(AskingHost) as world:
-        before = descriptors_and_threads()
+        before = before_test()
         async with trio.open_nursery() as nursery:
             for number in range(100):
                 wanted = [("eth0", f"10.9.0.{100 + number}/24"), ("eth0", f"fd00:9::{number:x}/64")]

@@ -18,6 +18,7 @@ from beeyard.agent.executors.process.zygote_client import LineStream
 from beeyard.core.errors import ExecutorError
 from beeyard.runtime.host import Controller
 from tests.support.executor_machine import RUNS, a_task, started
+from tests.support.held import before_test, descriptors_and_threads
 from tests.support.process_machine import ProcessMachine, a_process_machine
 
 pytestmark = pytest.mark.netns
@@ -340,7 +341,7 @@ async def test_many_tasks_leave_no_descriptors(machine: ProcessMachine) -> None:
     """Forty tasks at once come and go; the agent holds no descriptor more than before."""
     warm = await started(machine, a_task(machine))
     await warm.remove()
-    before = len(os.listdir("/proc/self/fd"))
+    before = before_test()[0]
 
     async def live(n: int) -> None:
         controller = await started(machine, a_task(machine, RUNS, task_id=f"t{n:024}"))
@@ -351,7 +352,7 @@ async def test_many_tasks_leave_no_descriptors(machine: ProcessMachine) -> None:
     async with trio.open_nursery() as nursery:
         for n in range(40):
             nursery.start_soon(live, n)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_and_threads()[0] == before
 
 
 async def test_shutdown_of_the_host_stops_the_task(machine: ProcessMachine) -> None:

@@ -20,6 +20,7 @@ from beeyard.agent.executors.process.logs import Keep
 from beeyard.core.errors import NodeHookError
 from beeyard.runtime.host_tasks import HOOK_ANSWER_BYTES_MAX
 from beeyard.runtime.real_hooks import LOG_BYTES_MAX, RealHooks
+from tests.support.held import before_test, descriptors_and_threads
 from tests.support.hooks_conformance import ANSWER, ANSWERS, EXIT_CODE, HANGS, MESSAGE, REFUSES, check_hooks
 from tests.support.processes import with_argument
 
@@ -122,10 +123,10 @@ async def test_a_call_for_which_there_is_no_descriptor_is_refused_and_leaves_non
         return pipe2(flags)
 
     monkeypatch.setattr(os, "pipe2", failing)
-    before = len(os.listdir("/proc/self/fd"))
+    before = before_test()[0]
     with pytest.raises(NodeHookError, match="node hook 10-hook cannot be called at stop: Too many open files"):
         await hooks.run("10-hook", "stop", TASK, b"{}", timeout_s=5)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_and_threads()[0] == before
 
 
 @pytest.mark.parametrize("forks", ["the agent", "the zygote", "the launcher"])

@@ -6,12 +6,8 @@ import contextlib
 import os
 import socket
 
-import trio
-
-from tests.support.netns import Lan, inside, ip
+from tests.support.netns import Lan, inside, ip, received
 from tests.support.real_host import RealHost, real_host
-
-_ANSWER_S = 1.0
 
 
 class RealLinkWorld(RealHost):
@@ -49,19 +45,11 @@ async def talks(client: str, server: str, address: str, *, port: int = 7) -> boo
     with hearing, asking:
         with contextlib.suppress(OSError):  # no way there at all
             asking.sendto(b"hello", (address, port))
-        heard = await _within(hearing)
+        heard = await received(hearing)
         if heard is None:
             return False
         hearing.sendto(*heard)
-        return await _within(asking) is not None
-
-
-async def _within(opened: socket.socket) -> tuple[bytes, tuple[str, int]] | None:
-    opened.setblocking(False)
-    with trio.move_on_after(_ANSWER_S):
-        await trio.lowlevel.wait_readable(opened)
-        return opened.recvfrom(64)
-    return None
+        return await received(asking) is not None
 
 
 __all__ = ["RealLinkWorld", "real_link_world", "talks"]

@@ -25,6 +25,8 @@ _CLONE_NEWNET = 0x40000000
 _ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
 # Replies inside one machine come within a millisecond; the rest is for a busy one.
 _ANSWER_S = 0.4
+# For what asks for a MAC address first: the kernel repeats a question that was lost after a second.
+HEARD_S = 2.5
 _numbers = itertools.count(1)
 
 
@@ -86,6 +88,15 @@ def _names_of_threads(namespace_id: int) -> list[str]:
             if os.stat(f"/proc/self/task/{thread.native_id}/ns/net").st_ino == namespace_id:
                 found.append(thread.name)
     return found
+
+
+async def received(opened: socket.socket) -> tuple[bytes, tuple[str, int]] | None:
+    """The next datagram of a socket, and who sent it; None: none came."""
+    opened.setblocking(False)
+    with trio.move_on_after(HEARD_S):
+        await trio.lowlevel.wait_readable(opened)
+        return opened.recvfrom(64)
+    return None
 
 
 class Lan:
@@ -185,7 +196,7 @@ class Lan:
             asker.setblocking(False)
             asker.connect((address, 9))
             asker.send(b"?")
-            with trio.move_on_after(_ANSWER_S):
+            with trio.move_on_after(HEARD_S):
                 await trio.lowlevel.wait_readable(asker)
                 with contextlib.suppress(ConnectionRefusedError):
                     asker.recv(16)
